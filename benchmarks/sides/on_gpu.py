@@ -14,7 +14,6 @@ from jax import Array
 from benchmarks.sides import our_decode
 from benchmarks.sides.our_step import random_tokens, take_steps
 from benchmarks.sides.race import serve
-from jaxpar import nn
 from jaxpar.flash import flash_attention, usual_tile
 from jaxpar.kernels import fused_attention
 from jaxpar.model import Settings
@@ -28,7 +27,6 @@ NUDGE = 1e-3  # times its gradient is added to an array before the next pass
 WAYS: dict[str, Callable[..., Array]] = {
     "fused": fused_attention,
     "tiles": lambda q, k, v: flash_attention(q, k, v, tile=usual_tile(q.shape[2])),
-    "plain": nn.attention,
 }
 
 

@@ -132,6 +132,7 @@ class ClusterReport:
             "pairs": [asdict(pair) for pair in self.pairs],
             "collectives": collectives,
             "fits": {name: _fits_dict(timings) for name, timings in self._fitted().items()},
+            "links": {name: asdict(_link(timings)) for name, timings in self._fitted().items()},
             "findings": self.findings,
         }
 

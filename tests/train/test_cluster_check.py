@@ -86,10 +86,8 @@ def test_plan_reads_the_hardware_file(reported: tuple[dict[str, Any], Path]) -> 
     assert cluster.devices_per_node == 2
     flops = sorted(one["flops"]["bf16"] for one in report["rates"])[0]
     assert cluster.device.peak_flops["bf16"] == pytest.approx(flops, rel=1e-3)
-    # On a busy machine a larger message may take no longer, which fits an infinite bandwidth.
-    slope = report["fits"]["between nodes"]["large"]["seconds_per_byte"]
-    if slope:
-        assert cluster.between.bytes_per_second == pytest.approx(1 / slope, rel=1e-3)
+    link = report["links"]["between nodes"]["bytes_per_second"]
+    assert cluster.between.bytes_per_second == pytest.approx(link, rel=1e-3)
     job = Job(find_model("gpt2"), cluster, devices=4, batch=4, sequence=256)
     assert explore(job, {}).plans[0].step_seconds > 0
 
@@ -172,12 +170,16 @@ def test_where_the_fit_is_infinite_the_largest_message_tells_the_bandwidth(tmp_p
     sizes = cluster_check.SIZES
     flat = [Timing("permute", size, 16, 1e-3 * sizes[0] / size) for size in sizes]
     report = replace(make_report([NODE, replace(NODE, host="node1")]), between=flat)
-    assert report.to_dict()["fits"]["between nodes"]["large"]["seconds_per_byte"] == 0
+    told = report.to_dict()
+    assert told["fits"]["between nodes"]["large"]["seconds_per_byte"] == 0
+    expected = flat[-1].algorithm_bytes_per_second
+    assert told["links"]["between nodes"]["bytes_per_second"] == expected
+    large = told["fits"]["inside a node"]["large"]["seconds_per_byte"]
+    assert told["links"]["inside a node"]["bytes_per_second"] == pytest.approx(1 / large)
     file = tmp_path / "lab.toml"
     file.write_text(report.hardware(1e9, 1e9))
-    assert find_cluster(str(file)).between.bytes_per_second == pytest.approx(
-        flat[-1].algorithm_bytes_per_second, rel=1e-3
-    )
+    written = find_cluster(str(file)).between.bytes_per_second
+    assert written == pytest.approx(expected, rel=1e-3)
 
 
 def test_nodes_are_hosts_where_there_are_several() -> None:

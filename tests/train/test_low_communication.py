@@ -214,7 +214,7 @@ def test_a_round_is_that_of_replicas_one_after_the_other(outer: str) -> None:
 @pytest.mark.parametrize("outer", [pytest.param("average", marks=pytest.mark.full), "nesterov"])
 def test_compressed_rounds_are_those_of_replicas_that_round(outer: str) -> None:
     """Parameters and errors too, but for the few numbers that are rounded the other way."""
-    rate = 0.005  # a higher one magnifies how sums are rounded
+    rate = 0.01  # a higher one magnifies how sums are rounded
     options = {"sync_every": 3, "outer": outer, "compress": "int4", "learning_rate": rate}
     recipe = make_recipe("dp=4", batch=BATCH, optimizer="sgd", **options)
     taken = trained(recipe, steps=2, text=license_text())
@@ -234,8 +234,7 @@ def test_compressed_rounds_are_those_of_replicas_that_round(outer: str) -> None:
         found[feedback] = [np.mean(~np.isclose(*pair, rtol=1e-3, atol=1e-6)) for pair in pairs]
         if feedback:
             assert [*taken.losses, last.loss] == pytest.approx(losses, rel=1e-5)
-    for differ, without_feedback in zip(found[True], found[False], strict=True):
-        assert differ < without_feedback / 10
+    assert max(found[True]) < 0.01
     assert min(found[False]) > 0.1
 
 
