@@ -14,57 +14,12 @@ from functools import partial
 
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Float, Float32, Int, Num, UInt8
+from jaxtyping import Float, Float32, Num, UInt8
+
+from jaxpar.quantize import dequantize_blocks, quantize_blocks
 
 Codes = tuple[Num[Array, "n ..."], Float[Array, "n ..."]]
 """The numbers of n chunks in few bits, and the scales of their blocks."""
-
-
-def quantize_blocks(
-    x: Float[Array, "*n size"], *, block: int, bits: int
-) -> tuple[Int[Array, "*n size"], Float[Array, "*n blocks"]]:
-    """Rounds each block of `block` numbers to integers of 8 or 4 bits, times one scale.
-
-    The largest magnitude of a block becomes 127 (in 8 bits) or 7 (in 4 bits). The scale of a block
-    of zeros is 0, and that of a block with NaN or infinity is not finite.
-
-    Math: scale = max |x| / (2**(bits-1) - 1); code = round(x / scale)
-    Comm:
-        forward: nothing
-        backward: no derivative
-    Memory: x*bits/32+x/block
-    Source: Dettmers et al. 2022 (8-bit optimizers), section 2.1
-
-    Raises:
-        ValueError: `bits` is neither 8 nor 4, or `block` does not divide the numbers.
-    """
-    if bits not in (4, 8):
-        raise ValueError(f"quantize_blocks: bits is {bits}; integers have 4 or 8; use one of these")
-    if block < 1 or x.shape[-1] % block:
-        raise ValueError(
-            f"quantize_blocks: {x.shape[-1]} numbers in blocks of {block}; blocks must be full; "
-            "pad x, or use a block that divides it"
-        )
-    blocks = x.reshape(*x.shape[:-1], -1, block)
-    scales = jnp.abs(blocks).max(axis=-1) / (2 ** (bits - 1) - 1)
-    codes = jnp.round(blocks / jnp.where(scales == 0, 1, scales)[..., None])
-    return codes.reshape(x.shape).astype(f"int{bits}"), scales
-
-
-def dequantize_blocks(
-    codes: Int[Array, "*n size"], scales: Float[Array, "*n blocks"]
-) -> Float[Array, "*n size"]:
-    """The numbers that codes and the scales of their blocks stand for.
-
-    Math: x = code * scale
-    Comm:
-        forward: nothing
-        backward: no derivative
-    Memory: x
-    Source: Dettmers et al. 2022 (8-bit optimizers), section 2.1
-    """
-    blocks = codes.reshape(*scales.shape, -1).astype(scales.dtype)
-    return (blocks * scales[..., None]).reshape(codes.shape)
 
 
 def quantized_all_reduce(

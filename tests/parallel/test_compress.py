@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxpar import quantize
 from jaxpar.inspector import inspect
 from jaxpar.mesh import make_mesh
 from jaxpar.parallel import compress
@@ -151,10 +152,10 @@ def test_a_column_that_others_span_becomes_zero() -> None:
 @pytest.mark.parametrize("bits", [8, 4])
 def test_numbers_are_near_their_codes(bits: int) -> None:
     x = np.concatenate([random(5, 16) * 10.0 ** random(5, 1), np.zeros((5, 16))], axis=1)
-    codes, scales = compress.quantize_blocks(jnp.asarray(x, jnp.float32), block=16, bits=bits)
+    codes, scales = quantize.quantize_blocks(jnp.asarray(x, jnp.float32), block=16, bits=bits)
     assert codes.dtype == f"int{bits}"
     assert jnp.abs(codes.astype(int)).max() == 2 ** (bits - 1) - 1
-    again = compress.dequantize_blocks(codes, scales)
+    again = quantize.dequantize_blocks(codes, scales)
     assert not again[:, 16:].any()
     steps = np.repeat(scales, 16, axis=1)
     assert np.all(np.abs(again - x) <= 0.5001 * steps)
@@ -193,8 +194,8 @@ X = (random(4 * 96), random(4 * 96), random(96))
 SHARDED = (P("dp"), P("dp"), P("dp"))
 CALLS = [
     Call(
-        compress.dequantize_blocks,
-        lambda scales: compress.dequantize_blocks(jnp.zeros(96, jnp.int8), scales),
+        quantize.dequantize_blocks,
+        lambda scales: quantize.dequantize_blocks(jnp.zeros(96, jnp.int8), scales),
         (random(12),), (P(),), P(), 0, names={"x": 96},
     ),
     *(
@@ -234,9 +235,9 @@ def test_it_sends_and_holds_what_it_says(call: Call) -> None:
 
 @pytest.mark.parametrize("bits", [8, 4])
 def test_codes_take_the_memory_that_it_says(bits: int) -> None:
-    codes, scales = compress.quantize_blocks(jnp.ones(96), block=8, bits=bits)
+    codes, scales = quantize.quantize_blocks(jnp.ones(96), block=8, bits=bits)
     held = codes.size * jnp.iinfo(codes.dtype).bits / 32 + scales.size
-    stated = evaluate(memory(compress.quantize_blocks), {"x": 96, "bits": bits, "block": 8})
+    stated = evaluate(memory(quantize.quantize_blocks), {"x": 96, "bits": bits, "block": 8})
     assert held == stated
 
 
@@ -260,9 +261,9 @@ def test_bytes_are_those_of_the_bits(reduce: Callable, n: int, sent: int) -> Non
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda: compress.quantize_blocks(jnp.zeros(8), block=4, bits=6), "bits is 6"),
-        (lambda: compress.quantize_blocks(jnp.zeros(8), block=3, bits=8), "8 numbers in blocks of"),
-        (lambda: compress.quantize_blocks(jnp.zeros(8), block=0, bits=8), "8 numbers in blocks of"),
+        (lambda: quantize.quantize_blocks(jnp.zeros(8), block=4, bits=6), "bits is 6"),
+        (lambda: quantize.quantize_blocks(jnp.zeros(8), block=3, bits=8), "8 numbers in blocks of"),
+        (lambda: quantize.quantize_blocks(jnp.zeros(8), block=0, bits=8), "8 numbers in blocks of"),
     ],
 )
 def test_bad_blocks_are_refused(wrong: Callable, message: str) -> None:

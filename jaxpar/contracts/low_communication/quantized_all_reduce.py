@@ -18,7 +18,7 @@ from jaxpar.contracts.low_communication.common import first_above, given, groups
 from jaxpar.contracts.steps import gathered
 from jaxpar.mesh import parse_mesh
 from jaxpar.parallel import compress
-from jaxpar.parallel.compress import dequantize_blocks, quantize_blocks
+from jaxpar.quantize import dequantize_blocks, quantize_blocks
 
 # Of the largest magnitude of a block: what float32 loses in right answers is a tenth of this, and
 # what a mistake loses is a rounding of 8 bits at least, 200 times as much.
@@ -178,8 +178,8 @@ CONTRACT = Contract(
         forward=((Limit(("all_to_all", "permute", "all_gather"), "axis", _wire_bytes),),),
     ),
     imports=(
-        "jaxpar.parallel.compress.quantize_blocks",
-        "jaxpar.parallel.compress.dequantize_blocks",
+        "jaxpar.quantize.quantize_blocks",
+        "jaxpar.quantize.dequantize_blocks",
     ),
     hints=(
         "An all-reduce is a reduce-scatter and an all-gather. Integers of 8 bits cannot be added "

@@ -8,7 +8,7 @@ from jax import lax
 
 from jaxpar.contracts.base import wrong
 from jaxpar.contracts.steps import hop
-from jaxpar.parallel.compress import dequantize_blocks, quantize_blocks
+from jaxpar.quantize import dequantize_blocks, quantize_blocks
 from tests.contracts.answers import right
 
 
