@@ -61,6 +61,9 @@ DIFFERENCES = {
     "gradients of stage inputs": Difference("ticks"),
 }
 
+# What is sent for gradients of the tables and matrices that stay as they are beside adapters.
+OF_BASE = ("gradients of shared heads", "gradient of embedding", "head input again")
+
 
 class _Times(NamedTuple):
     """The formulas of how often a leaf is gathered, and its gradient scattered."""
@@ -123,6 +126,8 @@ def decoder_traffic(
     activations = [*step.activations(scatter_gather=False), *_context(step)]
     if architecture.experts:
         activations += _mixture(step, architecture.experts, capacity_factor, balance == "loss")
+    if not all(leaf.trained for leaf in leaves):
+        activations = [one for one in activations if one.name not in OF_BASE]
     apart = frozenset({"dp"} if compressed or sync_every else ())
     unread = () if balance == "bias" else (LOAD_BIAS,)
     parameters = _Leaves(layout, leaves, step.numbers, gathers_layers, apart, unread)
@@ -247,16 +252,25 @@ class _Leaves:
 
     def arrays(self) -> Iterator[Message]:
         """ZeRO's gathers and scatters, and the sums that are left when these have run."""
+        adapters = not all(leaf.trained for leaf in self.leaves)
         for leaf in self.leaves:
             whole = "elements/split*parameter_bytes"
             times = self._times(leaf)
             piece = f"{whole}/layers" if "layers" in times.scattered else whole
-            yield self._send(leaf, "all_gather", leaf.shared, f"{piece}/shards", times.gathered)
+            if leaf.trained or self.layout.zero == 3:
+                gathered = f"{piece}/shards"
+                yield self._send(leaf, "all_gather", leaf.shared, gathered, times.gathered)
+            if not leaf.trained:
+                continue
             yield self._send(leaf, "reduce_scatter", leaf.shared, piece, times.scattered)
             joint = {"tp"} if self.layout.sequence_parallel else set()
             varies = {"pp", *self.layout.token_axes, *joint}
             missing = varies - {*leaf.split, *leaf.shared} - self.apart
             yield self._send(leaf, "all_reduce", missing, f"{whole}/shards", "1")
+            if adapters and "tp" not in {*leaf.split, *missing}:
+                # Each device finds a part of the gradient, and JAX sums the parts in each layer.
+                times = "microbatches*layers"
+                yield self._send(leaf, "all_reduce", {"tp"}, f"{whole}/layers", times)
 
     def averages(self) -> Iterator[Message]:
         """The averages of the parameters after local steps."""
@@ -275,7 +289,11 @@ class _Leaves:
 
     def norms(self, *, scaled: bool) -> Iterator[Message]:
         """The norm for each set of axes that split gradients, and the overflow."""
-        owned = {leaf.name: frozenset({*leaf.split, *leaf.shared}) for leaf in self.leaves}
+        owned = {
+            leaf.name: frozenset({*leaf.split, *leaf.shared})
+            for leaf in self.leaves
+            if leaf.trained
+        }
         told = {name for name in owned if name.endswith((DROPPED, LOAD_BIAS))}
         for axes in dict.fromkeys(owned[name] for name in owned if name not in told):
             yield self.number("norm of gradients", axes)
@@ -304,6 +322,7 @@ class _Leaves:
         """A message about a leaf."""
         numbers = self.numbers | {
             "elements": leaf.elements,
+            "parameter_bytes": leaf.element_bytes or self.numbers["parameter_bytes"],
             "split": leaf.parts(self.layout),
             "shards": leaf.shards(self.layout),
         }

@@ -16,6 +16,8 @@ class Leaf:
         split: the axes that split it while it is used.
         shared: the axes over which ZeRO shards it; none if it does not.
         layers: of how many layers it has the numbers; 0 if it is outside of the layers.
+        trained: whether it has a gradient.
+        element_bytes: the bytes of a number; None: those of every other parameter.
     """
 
     name: str
@@ -23,6 +25,8 @@ class Leaf:
     split: tuple[str, ...]
     shared: tuple[str, ...]
     layers: int
+    trained: bool = True
+    element_bytes: int | None = None
 
     def parts(self, layout: Layout) -> int:
         """Into how many parts it is split while it is used."""

@@ -6,6 +6,7 @@ from jaxpar.model.functions import init as init
 from jaxpar.model.functions import logits as logits
 from jaxpar.model.functions import loss_fn as loss_fn
 from jaxpar.model.functions import pieces as pieces
+from jaxpar.model.leaf_names import is_adapter as is_adapter
 from jaxpar.model.mixture import is_dropped as is_dropped
 from jaxpar.model.mixture import is_load as is_load
 from jaxpar.model.settings import Settings as Settings

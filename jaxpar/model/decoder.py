@@ -5,6 +5,9 @@ is the number of all positions, and t the number of those that a device has betw
 where sequence parallelism splits them.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -13,6 +16,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Float, Int
 
 from jaxpar import nn
+from jaxpar.model.adapter import Factors, columns, make_adapter, rows
 from jaxpar.model.mixture import Mixture
 from jaxpar.model.mlp import MLP, matrix
 from jaxpar.model.settings import Settings
@@ -43,13 +47,19 @@ class Attention(nnx.Module):
         self.key = matrix(rngs, d, d_kv)
         self.value = matrix(rngs, d, d_kv)
         self.output = matrix(rngs, d, d, settings.adding_layers)
+        rank = settings.adapter_rank
+        self.query_adapter = make_adapter(rngs, d, d, rank)
+        self.key_adapter = make_adapter(rngs, d, d_kv, rank)
+        self.value_adapter = make_adapter(rngs, d, d_kv, rank)
+        self.output_adapter = make_adapter(rngs, d, d, rank)
         self.d_head, self.kv_heads = settings.d_head, settings.key_heads
         self.rotary = settings.positions == "rotary"
 
     def __call__(self, x: Float[Array, "b t d"], split: Split) -> Float[Array, "b t d"]:
         """Lets each position attend to itself and to those before it."""
-        key, value = (split.own_kv_heads(w[...], self.kv_heads) for w in (self.key, self.value))
-        products = split.columns(x, self.query[...], key, value, name="attention_input")
+        own = partial(split.own_kv_heads, kv_heads=self.kv_heads)
+        weights = self.query[...], own(self.key[...]), own(self.value[...])
+        products = columns(split, x, weights, self._factors(own), name="attention_input")
         q, k, v = map(self._heads, products)
         if self.rotary:
             positions = split.positions(q.shape[2])
@@ -57,7 +67,15 @@ class Attention(nnx.Module):
             q, k = rotary(q, positions), rotary(k, positions)
         q, k, v = map(checkpoint_name, (q, k, v), ("query", "key", "value"))
         heads = split.attend(q, k, v).swapaxes(1, 2)  # [b, s, a, h]
-        return split.total(nn.matmul(heads.reshape(*heads.shape[:2], -1), self.output[...]))
+        joined = heads.reshape(*heads.shape[:2], -1)
+        return split.total(rows(joined, self.output[...], self.output_adapter))
+
+    def _factors(self, own: Callable[[Array], Array]) -> list[Factors]:
+        """Those of the adapters of query, key and value, if there are any; `own` are kv heads."""
+        if not (self.query_adapter and self.key_adapter and self.value_adapter):
+            return []
+        of_kv = (one.factors for one in (self.key_adapter, self.value_adapter))
+        return [self.query_adapter.factors, *((a, own(b)) for a, b in of_kv)]
 
     def _heads(self, x: Float[Array, "b s o"]) -> Float[Array, "b heads s h"]:
         return x.reshape(*x.shape[:2], -1, self.d_head).swapaxes(1, 2)

@@ -9,7 +9,9 @@ from flax import nnx
 from jax import Array
 from jaxtyping import Float, Int, PyTree
 
+from jaxpar.collectives.leaves import STACKED
 from jaxpar.model.decoder import Decoder, Layer
+from jaxpar.model.few_bits import decode, encode
 from jaxpar.model.settings import Settings
 from jaxpar.model.split import WHOLE, Split
 from jaxpar.parallel.remat import scan_layers
@@ -23,7 +25,11 @@ ApplyLayers = Callable[[LayerFn, Any, Array], Array]
 @partial(jax.jit, static_argnums=0)
 def init(settings: Settings, key: Array) -> Params:
     """Random parameters; those of the layers are stacked along a leading dim l."""
-    return nnx.to_pure_dict(nnx.state(Decoder(settings, nnx.Rngs(params=key))))
+    rngs = nnx.Rngs(params=key, adapters=jax.random.fold_in(key, 1))
+    params = nnx.to_pure_dict(nnx.state(Decoder(settings, rngs)))
+    if settings.base_bits:
+        params[STACKED] = encode(params[STACKED], settings.base_bits)
+    return params
 
 
 class Pieces(NamedTuple):
@@ -49,11 +55,17 @@ def pieces(settings: Settings, split: Split = WHOLE) -> Pieces:
     graph, layer_graph, like = _graphs(settings)
 
     def ends(params: Params) -> Decoder:
-        return nnx.merge(graph, like | params)
+        outside = {name: part for name, part in params.items() if name != STACKED}
+        return nnx.merge(graph, like | outside)
+
+    def layer(params: Params, x: Array) -> Array:
+        if settings.base_bits:
+            params = decode(params, settings.base_bits)
+        return nnx.merge(layer_graph, params)(x, split)
 
     return Pieces(
         jax.named_scope("embedding")(lambda params, tokens: ends(params).enter(tokens, split)),
-        lambda params, x: nnx.merge(layer_graph, params)(x, split),
+        layer,
         jax.named_scope("logits")(lambda params, x: ends(params).leave(x, split)),
     )
 

@@ -9,6 +9,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Float
 
 from jaxpar import nn
+from jaxpar.model.adapter import columns, make_adapter, rows
 from jaxpar.model.settings import Settings
 from jaxpar.model.split import Split
 
@@ -21,10 +22,17 @@ class MLP(nnx.Module):
         self.gate = matrix(rngs, d, f) if settings.mlp == "swiglu" else None
         self.up = matrix(rngs, d, f)
         self.down = matrix(rngs, f, d, settings.adding_layers)
+        rank = settings.adapter_rank
+        self.gate_adapter = make_adapter(rngs, d, f, rank if self.gate is not None else 0)
+        self.up_adapter = make_adapter(rngs, d, f, rank)
+        self.down_adapter = make_adapter(rngs, f, d, rank)
 
     def __call__(self, x: Float[Array, "b t d"], split: Split) -> Float[Array, "b t d"]:
         """Applies the MLP to every activation."""
-        return split.total(self._down(split.columns(x, *self._into, name="mlp_input")))
+        adapters = (self.up_adapter, self.gate_adapter)
+        factors = [one.factors for one in adapters if one is not None]
+        products = columns(split, x, self._into, factors, name="mlp_input")
+        return split.total(self._down(products))
 
     def part(self, x: Float[Array, "t d"]) -> Float[Array, "t d"]:
         """What this device's part of the hidden size adds to the result."""
@@ -37,7 +45,7 @@ class MLP(nnx.Module):
     def _down(self, products: tuple[Array, ...]) -> Array:
         up, *gate = map(checkpoint_name, products, ("up", "gate"))
         hidden = checkpoint_name(nn.swiglu(gate[0], up) if gate else nn.gelu(up), "hidden")
-        return nn.matmul(hidden, self.down[...])
+        return rows(hidden, self.down[...], self.down_adapter)
 
 
 def matrix(

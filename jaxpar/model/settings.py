@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from jaxpar.cost.architecture import Architecture, Experts
 from jaxpar.mesh import few_divisors
+from jaxpar.model.few_bits import BITS, BLOCK
 
 KINDS = {
     "norm": ("rms", "layer"),
@@ -43,6 +44,10 @@ class Settings:
             logits are divided by d_model / mup_base, as the optimizer divides the rate of matrices.
             It also scales what a layer adds to the residual stream by 1/sqrt(2 layers), in place
             of its first parameters. None: no muP.
+        adapter_rank: the rank of what is trained beside each matrix of a layer, which stays as it
+            is (LoRA); 0: there is no such adapter, and everything is trained.
+        base_bits: in how many bits the matrices beside adapters are kept, 8 or 4; None: as they
+            are.
         document_end: the token that ends a document; no position attends to one of a document
             before its own. None: the documents that a sequence has are not told apart.
 
@@ -67,6 +72,8 @@ class Settings:
     shared_experts: int = 0
     balance: str = "loss"
     mup_base: int | None = None
+    adapter_rank: int = 0
+    base_bits: int | None = None
     document_end: int | None = None
 
     def __post_init__(self) -> None:
@@ -88,6 +95,7 @@ class Settings:
                 f"to {self.vocabulary - 1}"
             )
         self._check_experts()
+        self._check_adapters()
         self._check_divides("heads", self.heads, "d_model", self.d_model)
         self._check_divides("kv_heads", self.key_heads, "heads", self.heads)
         if self.positions == "rotary" and self.d_head % 2:
@@ -185,6 +193,34 @@ class Settings:
                 f"Settings: capacity_factor is {self.capacity_factor}; use a number above 0, or "
                 "None, which drops nothing"
             )
+
+    def _check_adapters(self) -> None:
+        if self.adapter_rank < 0:
+            raise ValueError(f"Settings: adapter_rank is {self.adapter_rank}; use 0 or more")
+        if self.adapter_rank and self.experts:
+            raise ValueError(
+                f"Settings: adapter_rank is {self.adapter_rank} with {self.experts} experts; "
+                "adapters stand beside the matrices of attention and of one MLP; use experts 0"
+            )
+        if self.base_bits is None:
+            return
+        if self.base_bits not in BITS:
+            raise ValueError(f"Settings: base_bits is {self.base_bits}; use 8 or 4")
+        if not self.adapter_rank:
+            raise ValueError(
+                f"Settings: base_bits is {self.base_bits} without adapters; numbers in few bits "
+                "cannot be trained; use adapter_rank of 1 or more"
+            )
+        for name, size in (
+            ("d_model", self.d_model),
+            ("kv_heads * d_model / heads", self.key_heads * self.d_head),
+            ("d_ff", self.d_hidden),
+        ):
+            if size % BLOCK:
+                raise ValueError(
+                    f"Settings: {name} is {size} with base_bits {self.base_bits}; a block of a "
+                    f"row has {BLOCK} numbers; use multiples of {BLOCK}"
+                )
 
     def _check_divides(self, name: str, size: int, multiple_name: str, multiple: int) -> None:
         if multiple % size:

@@ -10,13 +10,14 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec
-from jax.tree_util import keystr, tree_map_with_path
+from jax.tree_util import tree_map_with_path
 from jaxtyping import Float, Int, PyTree
 
 from jaxpar import nn
 from jaxpar.layout import Layout
 from jaxpar.mesh import divide, vary
 from jaxpar.model.attention import CONTEXTS, Cached, on_one_device, over_devices
+from jaxpar.model.leaf_names import split_as
 from jaxpar.model.settings import Settings
 from jaxpar.parallel import context, tensor, vocabulary
 from jaxpar.parallel.sequence import (
@@ -215,10 +216,11 @@ def split_specs(
     if settings.key_heads < n:
         special |= {"key": PartitionSpec(), "value": PartitionSpec()}
 
-    def spec_of(path: tuple[Any, ...], _: Any, spec: PartitionSpec) -> PartitionSpec:
-        return special.get(keystr(path[-1:], simple=True), spec)
+    def spec_of(path: tuple[Any, ...], leaf: Any) -> PartitionSpec:
+        name = split_as(path)
+        return special.get(name, tensor.megatron_specs({name: leaf}, axis=axis)[name])
 
-    return tree_map_with_path(spec_of, tree, tensor.megatron_specs(tree, axis=axis))
+    return tree_map_with_path(spec_of, tree)
 
 
 def used_specs(settings: Settings, layout: Layout, params: PyTree[Any]) -> PyTree[PartitionSpec]:

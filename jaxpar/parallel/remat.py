@@ -30,6 +30,7 @@ MARKS = (
     "up",
     "hidden",
     "gathered",
+    "low_rank",
 )
 KINDS = {
     "none": _POLICIES.everything_saveable,

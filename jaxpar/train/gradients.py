@@ -20,6 +20,7 @@ from jaxpar.collectives.leaves import (
 )
 from jaxpar.mesh import in_mesh_order, vary, varying_axes, zeros
 from jaxpar.train.step import Find
+from jaxpar.train.trained import trained, with_trained
 
 LossAndGradients = tuple[Array, Any]
 Loss = Callable[[Any, Any], Array]
@@ -38,9 +39,12 @@ def by_microbatches(
 
     def find(params: Any, batch: Any, scale: Any) -> LossAndGradients:
         def of_part(part: Any) -> LossAndGradients:
-            loss, pull = jax.vjp(lambda params: loss_fn(params, part), params)
+            def of_trained(new: Any) -> Array:
+                return loss_fn(with_trained(params, new), part)
+
+            loss, pull = jax.vjp(of_trained, trained(params))
             (gradients,) = pull(jnp.ones_like(loss) * scale)
-            return loss, scatter_gradients(gradients, layouts) if scatters else gradients
+            return loss, scatter_gradients(gradients, trained(layouts)) if scatters else gradients
 
         return _mean(of_part, batch, microbatches)
 
@@ -68,6 +72,7 @@ def over_devices(
         apart: the axes over which nothing is summed: there, each device has a mean of its own.
     """
     layouts = jax.tree.map(partial(_of_each, axes=apart), layouts)
+    of_trained = trained(layouts)
 
     def of_all(params: Any, batch: Any, scale: Any) -> LossAndGradients:
         # Without the cast, JAX would sum the gradients over these devices by itself.
@@ -78,9 +83,9 @@ def over_devices(
         loss, gradients = find(params, batch, scale / parts)
         with jax.named_scope("reduce_gradients"):
             if by_shards:
-                gradients = sum_gradients(gradients, specs_of(layouts, "owned"))
+                gradients = sum_gradients(gradients, specs_of(of_trained, "owned"))
             else:
-                gradients = reduce_gradients(gradients, layouts)
+                gradients = reduce_gradients(gradients, of_trained)
         return _sum(loss / parts, apart), gradients
 
     return of_all

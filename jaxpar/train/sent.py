@@ -8,6 +8,7 @@ import math
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxpar.collectives.leaves import STACKED
@@ -25,6 +26,7 @@ from jaxpar.schedules.ticks import Ticks, lower
 from jaxpar.train.compression import compressed, groups_of
 from jaxpar.train.recipe import Recipe
 from jaxpar.train.setup import leaf_layouts_of
+from jaxpar.train.trained import trained
 
 
 class Sent(NamedTuple):
@@ -95,11 +97,22 @@ def leaves_of(settings: Settings, layout: Layout) -> list[Leaf]:
     """The parameters of a decoder as the formulas know them."""
     params, layouts = leaf_layouts_of(settings, layout)
     pairs = zip(jax.tree.leaves_with_path(params), jax.tree.leaves(layouts), strict=True)
+    names_of_trained = {path for path, _ in jax.tree.leaves_with_path(trained(params))}
     leaves = []
     for (path, leaf), spread in pairs:
         name = jax.tree_util.keystr(path, simple=True, separator=" ")
-        layers = leaf.shape[0] if name.startswith(STACKED) else 0
-        leaves.append(Leaf(name, math.prod(leaf.shape), axes_of(spread.used), spread.axes, layers))
+        is_float = jnp.issubdtype(leaf.dtype, jnp.floating)
+        leaves.append(
+            Leaf(
+                name,
+                math.prod(leaf.shape),
+                axes_of(spread.used),
+                spread.axes,
+                layers=leaf.shape[0] if name.startswith(STACKED) else 0,
+                trained=path in names_of_trained,
+                element_bytes=None if is_float else leaf.dtype.itemsize,
+            )
+        )
     return leaves
 
 

@@ -55,6 +55,7 @@ from jaxpar.train.rounds import (
 )
 from jaxpar.train.spikes import skipping
 from jaxpar.train.step import WHOLE, Step, Technique, make_step, shardings
+from jaxpar.train.trained import trained
 
 
 class Setup(NamedTuple):
@@ -103,7 +104,8 @@ def set_up(
     # The parameters as they are sent and multiplied.
     rounded = jax.jit(partial(cast, dtype=policy.params))
     params = _call_once(rounded, masters) if mixed else masters
-    init_state = partial(_first_state, optimizer, technique.layouts, mesh)
+    masters = trained(masters)
+    init_state = partial(_first_state, optimizer, technique.trained, mesh)
     scale = jax.device_put(scaling.init(), shardings(mesh, WHOLE)) if scaling else None
     if store:
         offloaded = OffloadedState(store, init_state, masters)

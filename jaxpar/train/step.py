@@ -20,6 +20,7 @@ from jaxpar.parallel.precision import LossScaling, all_finite, cast, select
 from jaxpar.parallel.zero import state_specs, update_owned
 from jaxpar.train.experts import dropped_share, largest_load, with_told_of, without_told
 from jaxpar.train.spikes import skipped_in_a_row, told
+from jaxpar.train.trained import trained, with_trained
 
 Find = Callable[[Any, Any, Any], tuple[Array, Any]]
 WHOLE = P()  # replicated
@@ -53,7 +54,8 @@ class Technique:
 
     Attributes:
         find: what one device computes: (params, batch, scale) -> (loss, gradients): the mean loss
-            of the whole batch, and its gradients times `scale`, as this device owns them.
+            of the whole batch, and its gradients times `scale`, as this device owns them, with
+            respect to the parameters that are trained.
         layouts: the layouts of every leaf of the parameters.
         batch: the partition spec of the batch, or a tree of them.
     """
@@ -68,9 +70,14 @@ class Technique:
         return specs_of(self.layouts, "at_rest")
 
     @property
+    def trained(self) -> PyTree[LeafLayouts]:
+        """The layouts of the parameters that are trained."""
+        return trained(self.layouts)
+
+    @property
     def gradients(self) -> PyTree[P]:
         """The partition specs of the gradients."""
-        return specs_of(self.layouts, "owned")
+        return specs_of(self.trained, "owned")
 
 
 def make_step(
@@ -93,16 +100,18 @@ def make_step(
         inner, scale = state if scaling else (state, None)
         gradients, measures, finite = clipped_gradients(technique, params, batch, scale, max_norm)
         knowing = told(optimizer, measures.gradient_norm)
+        old = trained(params)
         with jax.named_scope("update_owned"):
-            new = update_owned(gradients, params, inner, knowing, technique.layouts)
+            new = update_owned(gradients, old, inner, knowing, technique.trained)
         if scaling and scale:
-            new = select(finite, new, (params, inner))
+            new = select(finite, new, (old, inner))
             scale = scaling.update(scale, finite)
-        params, inner = new
+        updated, inner = new
         measures = measures._replace(skipped=skipped_in_a_row(inner))
+        params = with_trained(params, updated)
         return params, (inner, scale) if scaling else inner, measures
 
-    states = state_specs(optimizer, technique.layouts)
+    states = state_specs(optimizer, technique.trained)
     return jitted(step, mesh, technique, (states, WHOLE) if scaling else states)
 
 

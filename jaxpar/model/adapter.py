@@ -1,0 +1,71 @@
+"""Adapters of low rank (LoRA): two narrow matrices beside each matrix of a layer.
+
+Only they are trained; the matrix beside which they stand stays as it is.
+"""
+
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array
+from jax.ad_checkpoint import checkpoint_name
+from jaxtyping import Float
+
+from jaxpar import nn
+from jaxpar.model.split import Split
+from jaxpar.parallel.adapters import lora_linear
+
+Factors = tuple[Array, Array]
+
+SCALE = 2.0  # alpha/r of Hu et al. 2021, section 4.1, here the same for every rank
+
+
+class Adapter(nnx.Module):
+    """What is trained beside a matrix [i, o]: SCALE * a @ b, which is 0 at first."""
+
+    def __init__(self, rngs: nnx.Rngs, i: int, o: int, rank: int):
+        self.a = nnx.Param(jax.random.normal(rngs.adapters(), (i, rank)) / math.sqrt(i))
+        self.b = nnx.Param(jnp.zeros((rank, o)))
+
+    @property
+    def factors(self) -> Factors:
+        """The two narrow matrices."""
+        return self.a[...], self.b[...]
+
+
+def make_adapter(rngs: nnx.Rngs, i: int, o: int, rank: int) -> Adapter | None:
+    """An adapter for a matrix [i, o]; None if its rank is 0."""
+    return Adapter(rngs, i, o, rank) if rank else None
+
+
+def columns(
+    split: Split,
+    x: Float[Array, "b t d"],
+    weights: Sequence[Float[Array, "d _"]],
+    factors: Sequence[Factors],
+    name: str,
+) -> tuple[Float[Array, "b s _"], ...]:
+    """Multiplies x by this device's columns of each weight, to which its factors are added.
+
+    Of an adapter, each device has all of a, and its columns of b. x is read, and gathered, once.
+    """
+    products = split.columns(x, *weights, *(a for a, _ in factors), name=name)
+    if not factors:
+        return products
+    results, lows = products[: len(weights)], products[len(weights) :]
+    return tuple(
+        y + nn.matmul(SCALE * checkpoint_name(low, "low_rank"), b)
+        for y, low, (_, b) in zip(results, lows, factors, strict=True)
+    )
+
+
+def rows(
+    x: Float[Array, "*n i"], w: Float[Array, "i o"], adapter: Adapter | None
+) -> Float[Array, "*n o"]:
+    """Multiplies x by rows of a weight and of its adapter, whose b each device has in full."""
+    if adapter is None:
+        return nn.matmul(x, w)
+    a, b = adapter.factors
+    return lora_linear(x, w, a, b, scale=SCALE)

@@ -1,0 +1,30 @@
+"""Which parameters a run trains: the adapters, if there are any, and otherwise all.
+
+The others, the base, have no gradients, no optimizer state, and no weights in float32.
+"""
+
+from typing import Any
+
+from jaxpar.model.leaf_names import ADAPTER
+
+
+def trained(params: Any) -> Any:
+    """The part that is trained of parameters, or of what there is for each of them."""
+    return _adapters(params) or params
+
+
+def with_trained(params: Any, new: Any) -> Any:
+    """The parameters with these in place of what is trained of them."""
+    if not (isinstance(params, dict) and isinstance(new, dict)):
+        return new
+    return params | {name: with_trained(params[name], part) for name, part in new.items()}
+
+
+def _adapters(params: Any) -> dict[str, Any]:
+    """The adapters in nested dicts, under the same names; empty if there are none."""
+    if not isinstance(params, dict):
+        return {}
+    found = {
+        name: part if name.endswith(ADAPTER) else _adapters(part) for name, part in params.items()
+    }
+    return {name: part for name, part in found.items() if part}
