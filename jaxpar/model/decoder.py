@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from jaxpar import nn
 from jaxpar.model.mixture import Mixture
-from jaxpar.model.mlp import MLP, matrix
+from jaxpar.model.mlp import MLP, matrix, plus
 from jaxpar.model.settings import Settings
 from jaxpar.model.split import WHOLE, Split
 from jaxpar.parallel.decode import rotary_by_row
@@ -26,12 +26,13 @@ class Norm(nnx.Module):
     def __init__(self, settings: Settings):
         self.scale = nnx.Param(jnp.ones(settings.d_model))
         self.bias = nnx.Param(jnp.zeros(settings.d_model)) if settings.norm == "layer" else None
+        self.epsilon = settings.norm_epsilon
 
     def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
         """Normalizes every activation."""
         if self.bias is None:
-            return nn.rms_norm(x, self.scale[...])
-        return nn.layer_norm(x, self.scale[...], self.bias[...])
+            return nn.rms_norm(x, self.scale[...], self.epsilon)
+        return nn.layer_norm(x, self.scale[...], self.bias[...], self.epsilon)
 
 
 class Attention(nnx.Module):
@@ -43,21 +44,32 @@ class Attention(nnx.Module):
         self.key = matrix(rngs, d, d_kv)
         self.value = matrix(rngs, d, d_kv)
         self.output = matrix(rngs, d, d, settings.adding_layers)
+        into, out = settings.biases != "none", settings.biases in ("attention", "all")
+        self.query_bias = nnx.Param(jnp.zeros(d)) if into else None
+        self.key_bias = nnx.Param(jnp.zeros(d_kv)) if into else None
+        self.value_bias = nnx.Param(jnp.zeros(d_kv)) if into else None
+        self.output_bias = nnx.Param(jnp.zeros(d)) if out else None
         self.d_head, self.kv_heads = settings.d_head, settings.key_heads
         self.rotary = settings.positions == "rotary"
+        self.turns = settings.rope_theta, settings.rope_scaling
 
     def __call__(self, x: Float[Array, "b t d"], split: Split) -> Float[Array, "b t d"]:
         """Lets each position attend to itself and to those before it."""
         key, value = (split.own_kv_heads(w[...], self.kv_heads) for w in (self.key, self.value))
         products = split.columns(x, self.query[...], key, value, name="attention_input")
-        q, k, v = map(self._heads, products)
+        biases = (
+            None if bias is None else split.own_kv_heads(bias[...], self.kv_heads)
+            for bias in (self.key_bias, self.value_bias)
+        )
+        q, k, v = map(self._heads, map(plus, products, (self.query_bias, *biases)))
         if self.rotary:
             positions = split.positions(q.shape[2])
             rotary = nn.rotary if positions.ndim == 1 else rotary_by_row
-            q, k = rotary(q, positions), rotary(k, positions)
+            q, k = rotary(q, positions, *self.turns), rotary(k, positions, *self.turns)
         q, k, v = map(checkpoint_name, (q, k, v), ("query", "key", "value"))
         heads = split.attend(q, k, v).swapaxes(1, 2)  # [b, s, a, h]
-        return split.total(nn.matmul(heads.reshape(*heads.shape[:2], -1), self.output[...]))
+        heads = heads.reshape(*heads.shape[:2], -1)
+        return plus(split.total(nn.matmul(heads, self.output[...])), self.output_bias)
 
     def _heads(self, x: Float[Array, "b s o"]) -> Float[Array, "b heads s h"]:
         return x.reshape(*x.shape[:2], -1, self.d_head).swapaxes(1, 2)
@@ -98,6 +110,8 @@ class Decoder(nnx.Module):
         self.final_norm = Norm(settings)
         self.head = None if settings.tied else _table(rngs, d, v)
         self.width = settings.width
+        self.words = settings.vocabulary - settings.padding
+        self.padded = settings.padding > 0
 
     def enter(self, tokens: Int[Array, "b s"], split: Split) -> Float[Array, "b t d"]:
         """Embeds the tokens: the input of the first layer.
@@ -123,7 +137,7 @@ class Decoder(nnx.Module):
         x = self.final_norm(x)
         x = x if self.width == 1 else x / self.width
         (logits,) = split.columns(x, head, name="final")
-        return logits
+        return split.without_padding(logits, self.words) if self.padded else logits
 
     def _check_positions(self, s: int) -> None:
         if self.positions is not None and s > len(self.positions[...]):
