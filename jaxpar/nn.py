@@ -7,6 +7,7 @@ embedding table.
 
 import itertools
 import math
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -41,20 +42,25 @@ def embed(table: Float[Array, "v d"], tokens: Int[Array, "*n"]) -> Float[Array, 
     return _at_least_float32(table)[tokens].astype(table.dtype)
 
 
-def rms_norm(x: Float[Array, "*n d"], scale: Float[Array, " d"]) -> Float[Array, "*n d"]:
+def rms_norm(
+    x: Float[Array, "*n d"], scale: Float[Array, " d"], epsilon: float = 1e-6
+) -> Float[Array, "*n d"]:
     """Divides every vector of x by its root mean square (Zhang and Sennrich 2019)."""
     wide = _at_least_float32(x)
-    unit = wide * lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + 1e-6)
+    unit = wide * lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + epsilon)
     return (unit * expand_to(x, scale)).astype(x.dtype)
 
 
 def layer_norm(
-    x: Float[Array, "*n d"], scale: Float[Array, " d"], bias: Float[Array, " d"]
+    x: Float[Array, "*n d"],
+    scale: Float[Array, " d"],
+    bias: Float[Array, " d"],
+    epsilon: float = 1e-6,
 ) -> Float[Array, "*n d"]:
     """Normalizes every vector of x to mean 0 and variance 1 (Ba, Kiros and Hinton 2016)."""
     wide = _at_least_float32(x)
     centred = wide - jnp.mean(wide, axis=-1, keepdims=True)
-    unit = centred * lax.rsqrt(jnp.mean(centred * centred, axis=-1, keepdims=True) + 1e-6)
+    unit = centred * lax.rsqrt(jnp.mean(centred * centred, axis=-1, keepdims=True) + epsilon)
     return (unit * expand_to(x, scale) + expand_to(x, bias)).astype(x.dtype)
 
 
@@ -68,10 +74,38 @@ def swiglu(gate: Float[Array, "*n f"], up: Float[Array, "*n f"]) -> Float[Array,
     return jax.nn.silu(gate) * up
 
 
-def rotary(x: Float[Array, "b a t h"], positions: Int[Array, " t"]) -> Float[Array, "b a t h"]:
+@dataclass(frozen=True)
+class RopeScaling:
+    """Rotary positions for longer sequences than a model began with, as in Llama 3.1.
+
+    A frequency that turns less than `low` times in `original` positions is divided by `factor`, one
+    that turns more than `high` times stays, and in between it changes from one to the other.
+
+    Source: Grattafiori et al. 2024 (Llama 3); huggingface/transformers, modeling_rope_utils.py
+    """
+
+    factor: float
+    low: float
+    high: float
+    original: int
+
+    def scale(self, frequencies: Float[Array, " h"]) -> Float[Array, " h"]:
+        """The frequencies for longer sequences."""
+        turns = self.original * frequencies / (2 * math.pi)
+        kept = jnp.clip((turns - self.low) / (self.high - self.low), 0, 1)
+        return frequencies * (kept + (1 - kept) / self.factor)
+
+
+def rotary(
+    x: Float[Array, "b a t h"],
+    positions: Int[Array, " t"],
+    theta: float = 10_000.0,
+    scaling: RopeScaling | None = None,
+) -> Float[Array, "b a t h"]:
     """Rotates each pair (i, i + h/2) by an angle for its position (Su et al. 2021, section 3.4)."""
     half = x.shape[-1] // 2
-    frequencies = 10_000.0 ** (-jnp.arange(half) / half)
+    frequencies = theta ** (-jnp.arange(half) / half)
+    frequencies = scaling.scale(frequencies) if scaling else frequencies
     angles = (positions[:, None] * frequencies[None])[None, None]  # [1, 1, t, h/2]
     cos, sin = jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
     first, second = x[..., :half], x[..., half:]

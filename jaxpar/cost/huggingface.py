@@ -31,7 +31,7 @@ def read_config(path: str | Path) -> Architecture:
     """
     path = Path(path)
     path = path / "config.json" if os.path.isdir(path) else path
-    config = _Config(path, _load(path))
+    config = _Config(path, load_config(path))
     kind = config.values.get("model_type")
     if not isinstance(kind, str) or kind not in _READERS:
         raise ValueError(
@@ -44,7 +44,12 @@ def read_config(path: str | Path) -> Architecture:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _load(file: Path) -> dict[str, Any]:
+def load_config(file: Path) -> dict[str, Any]:
+    """The keys and values of a config.json.
+
+    Raises:
+        ValueError: it cannot be read, or is no JSON object.
+    """
     try:
         with file.open("rb") as opened:
             text = opened.read(_LARGEST_BYTES + 1)

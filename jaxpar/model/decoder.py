@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from jaxpar import nn
 from jaxpar.model.adapter import Factors, columns, make_adapter, rows
 from jaxpar.model.mixture import Mixture
-from jaxpar.model.mlp import MLP, matrix
+from jaxpar.model.mlp import MLP, matrix, plus
 from jaxpar.model.settings import Settings
 from jaxpar.model.split import WHOLE, Split
 from jaxpar.parallel.decode import rotary_by_row
@@ -30,12 +30,13 @@ class Norm(nnx.Module):
     def __init__(self, settings: Settings):
         self.scale = nnx.Param(jnp.ones(settings.d_model))
         self.bias = nnx.Param(jnp.zeros(settings.d_model)) if settings.norm == "layer" else None
+        self.epsilon = settings.norm_epsilon
 
     def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
         """Normalizes every activation."""
         if self.bias is None:
-            return nn.rms_norm(x, self.scale[...])
-        return nn.layer_norm(x, self.scale[...], self.bias[...])
+            return nn.rms_norm(x, self.scale[...], self.epsilon)
+        return nn.layer_norm(x, self.scale[...], self.bias[...], self.epsilon)
 
 
 class Attention(nnx.Module):
@@ -47,6 +48,11 @@ class Attention(nnx.Module):
         self.key = matrix(rngs, d, d_kv)
         self.value = matrix(rngs, d, d_kv)
         self.output = matrix(rngs, d, d, settings.adding_layers)
+        into, out = settings.biases != "none", settings.biases in ("attention", "all")
+        self.query_bias = nnx.Param(jnp.zeros(d)) if into else None
+        self.key_bias = nnx.Param(jnp.zeros(d_kv)) if into else None
+        self.value_bias = nnx.Param(jnp.zeros(d_kv)) if into else None
+        self.output_bias = nnx.Param(jnp.zeros(d)) if out else None
         rank = settings.adapter_rank
         self.query_adapter = make_adapter(rngs, d, d, rank)
         self.key_adapter = make_adapter(rngs, d, d_kv, rank)
@@ -54,21 +60,26 @@ class Attention(nnx.Module):
         self.output_adapter = make_adapter(rngs, d, d, rank)
         self.d_head, self.kv_heads = settings.d_head, settings.key_heads
         self.rotary = settings.positions == "rotary"
+        self.turns = settings.rope_theta, settings.rope_scaling
 
     def __call__(self, x: Float[Array, "b t d"], split: Split) -> Float[Array, "b t d"]:
         """Lets each position attend to itself and to those before it."""
         own = partial(split.own_kv_heads, kv_heads=self.kv_heads)
         weights = self.query[...], own(self.key[...]), own(self.value[...])
         products = columns(split, x, weights, self._factors(own), name="attention_input")
-        q, k, v = map(self._heads, products)
+        biases = (
+            None if bias is None else own(bias[...]) for bias in (self.key_bias, self.value_bias)
+        )
+        q, k, v = map(self._heads, map(plus, products, (self.query_bias, *biases)))
         if self.rotary:
             positions = split.positions(q.shape[2])
             rotary = nn.rotary if positions.ndim == 1 else rotary_by_row
-            q, k = rotary(q, positions), rotary(k, positions)
+            q, k = rotary(q, positions, *self.turns), rotary(k, positions, *self.turns)
         q, k, v = map(checkpoint_name, (q, k, v), ("query", "key", "value"))
         heads = split.attend(q, k, v).swapaxes(1, 2)  # [b, s, a, h]
         joined = heads.reshape(*heads.shape[:2], -1)
-        return split.total(rows(joined, self.output[...], self.output_adapter))
+        output = rows(joined, self.output[...], self.output_adapter)
+        return plus(split.total(output), self.output_bias)
 
     def _factors(self, own: Callable[[Array], Array]) -> list[Factors]:
         """Those of the adapters of query, key and value, if there are any; `own` are kv heads."""
@@ -116,6 +127,8 @@ class Decoder(nnx.Module):
         self.final_norm = Norm(settings)
         self.head = None if settings.tied else _table(rngs, d, v)
         self.width = settings.width
+        self.words = settings.vocabulary - settings.padding
+        self.padded = settings.padding > 0
 
     def enter(self, tokens: Int[Array, "b s"], split: Split) -> Float[Array, "b t d"]:
         """Embeds the tokens: the input of the first layer.
@@ -141,7 +154,7 @@ class Decoder(nnx.Module):
         x = self.final_norm(x)
         x = x if self.width == 1 else x / self.width
         (logits,) = split.columns(x, head, name="final")
-        return logits
+        return split.without_padding(logits, self.words) if self.padded else logits
 
     def _check_positions(self, s: int) -> None:
         if self.positions is not None and s > len(self.positions[...]):

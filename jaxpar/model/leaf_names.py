@@ -7,7 +7,7 @@ from jax.tree_util import keystr
 from jaxpar.model.few_bits import CODES, SCALES
 from jaxpar.parallel.tensor import COLUMNS, ROWS
 
-ADAPTER = "_adapter"
+ADAPTER, BIAS = "_adapter", "_bias"
 # Of an adapter, devices that split the matrix beside it by columns split b, and by rows a.
 SPLIT_WITH = {"a": ROWS, "b": COLUMNS}
 
@@ -25,4 +25,5 @@ def split_as(path: tuple[Any, ...]) -> str:
     if is_adapter(path):
         matrix = owner.removesuffix(ADAPTER)
         return matrix if matrix in SPLIT_WITH[name] else name
-    return name
+    of_columns = name.removesuffix(BIAS)
+    return of_columns if of_columns in COLUMNS else name

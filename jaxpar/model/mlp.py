@@ -3,6 +3,7 @@
 import math
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 from jax.ad_checkpoint import checkpoint_name
@@ -22,6 +23,10 @@ class MLP(nnx.Module):
         self.gate = matrix(rngs, d, f) if settings.mlp == "swiglu" else None
         self.up = matrix(rngs, d, f)
         self.down = matrix(rngs, f, d, settings.adding_layers)
+        biased = settings.biases == "all"
+        self.gate_bias = nnx.Param(jnp.zeros(f)) if biased and self.gate is not None else None
+        self.up_bias = nnx.Param(jnp.zeros(f)) if biased else None
+        self.down_bias = nnx.Param(jnp.zeros(d)) if biased else None
         rank = settings.adapter_rank
         self.gate_adapter = make_adapter(rngs, d, f, rank if self.gate is not None else 0)
         self.up_adapter = make_adapter(rngs, d, f, rank)
@@ -32,7 +37,7 @@ class MLP(nnx.Module):
         adapters = (self.up_adapter, self.gate_adapter)
         factors = [one.factors for one in adapters if one is not None]
         products = columns(split, x, self._into, factors, name="mlp_input")
-        return split.total(self._down(products))
+        return plus(split.total(self._down(products)), self.down_bias)
 
     def part(self, x: Float[Array, "t d"]) -> Float[Array, "t d"]:
         """What this device's part of the hidden size adds to the result."""
@@ -43,9 +48,15 @@ class MLP(nnx.Module):
         return [w[...] for w in (self.up, self.gate) if w is not None]
 
     def _down(self, products: tuple[Array, ...]) -> Array:
-        up, *gate = map(checkpoint_name, products, ("up", "gate"))
+        biased = map(plus, products, (self.up_bias, self.gate_bias))
+        up, *gate = map(checkpoint_name, biased, ("up", "gate"))
         hidden = checkpoint_name(nn.swiglu(gate[0], up) if gate else nn.gelu(up), "hidden")
         return rows(hidden, self.down[...], self.down_adapter)
+
+
+def plus(x: Array, bias: nnx.Param[Array] | Array | None) -> Array:
+    """Adds a bias to every vector of x, if there is one."""
+    return x if bias is None else x + nn.expand_to(x, bias[...])
 
 
 def matrix(

@@ -1,16 +1,19 @@
 """The settings of a decoder: its sizes and its parts."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from jaxpar.cost.architecture import Architecture, Experts
 from jaxpar.mesh import few_divisors
 from jaxpar.model.few_bits import BITS, BLOCK
+from jaxpar.nn import RopeScaling
 
 KINDS = {
     "norm": ("rms", "layer"),
     "positions": ("rotary", "learned"),
     "mlp": ("swiglu", "gelu"),
     "balance": ("loss", "bias", "none"),
+    "biases": ("none", "qkv", "attention", "all"),
 }
 
 
@@ -50,6 +53,13 @@ class Settings:
             are.
         document_end: the token that ends a document; no position attends to one of a document
             before its own. None: the documents that a sequence has are not told apart.
+        biases: which matrices have a bias: "none"; "qkv", those of queries, keys and values;
+            "attention", these and the output of attention; "all", all except the head.
+        norm_epsilon: what a norm adds to the mean square before it takes the root.
+        rope_theta: rotary positions turn by angles from 1 down to about 1/rope_theta.
+        rope_scaling: how these angles shrink for longer sequences, or None.
+        padding: how many of the last tokens of the vocabulary only make it divide over devices:
+            their probability is 0.
 
     Raises:
         ValueError: a size is below 1, a size does not divide another, or a part is unknown.
@@ -75,6 +85,11 @@ class Settings:
     adapter_rank: int = 0
     base_bits: int | None = None
     document_end: int | None = None
+    biases: Literal["none", "qkv", "attention", "all"] = "none"
+    norm_epsilon: float = 1e-6
+    rope_theta: float = 10_000.0
+    rope_scaling: RopeScaling | None = None
+    padding: int = 0
 
     def __post_init__(self) -> None:
         """Checks every field, and the sizes that must divide one another."""
@@ -94,6 +109,16 @@ class Settings:
                 f"Settings: document_end is {self.document_end}; use a token of the vocabulary, 0 "
                 f"to {self.vocabulary - 1}"
             )
+        for name in ("norm_epsilon", "rope_theta"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"Settings: {name} is {getattr(self, name)}; use a number above 0")
+        if not 0 <= self.padding < self.vocabulary:
+            raise ValueError(
+                f"Settings: padding is {self.padding}; use 0 to {self.vocabulary - 1}, fewer than "
+                "the tokens of the vocabulary"
+            )
+        if isinstance(self.rope_scaling, dict):  # as a manifest has it
+            object.__setattr__(self, "rope_scaling", RopeScaling(**self.rope_scaling))
         self._check_experts()
         self._check_adapters()
         self._check_divides("heads", self.heads, "d_model", self.d_model)
@@ -163,6 +188,7 @@ class Settings:
             tied=self.tied,
             positions=self.sequence if self.positions == "learned" else 0,
             norm="rms" if self.norm == "rms" else "layer",
+            biases=self.biases,
             experts=self._mixture if self.experts else None,
         )
 
@@ -182,6 +208,11 @@ class Settings:
         if self.mlp != "swiglu":
             raise ValueError(
                 f"Settings: experts with mlp {self.mlp!r}; experts are gated; use 'swiglu'"
+            )
+        if self.biases == "all":
+            raise ValueError(
+                "Settings: experts with biases 'all'; experts have none; use 'none', 'qkv' or "
+                "'attention'"
             )
         if not 1 <= self.top_k <= self.experts:
             raise ValueError(

@@ -184,11 +184,20 @@ class Split:
         ends = (tokens == end).astype(tokens.dtype)
         return replace(self, documents=jnp.cumsum(ends, axis=1) - ends)
 
-    def own_kv_heads(self, w: Float[Array, "d o"], kv_heads: int) -> Float[Array, "d p"]:
-        """The columns of this device's kv heads."""
+    def own_kv_heads(self, w: Float[Array, "*d o"], kv_heads: int) -> Float[Array, "*d p"]:
+        """The columns of this device's kv heads, of a matrix or a bias."""
         if self.axis is None:
             return w
+        if w.ndim == 1:
+            return tensor.own_kv_heads(w[None], kv_heads, axis=self.axis)[0]
         return tensor.own_kv_heads(w, kv_heads, axis=self.axis)
+
+    def without_padding(self, logits: Float[Array, "b s v"], words: int) -> Array:
+        """The logits, where tokens from `words` on, which only pad, have a probability of 0."""
+        v = logits.shape[-1]
+        first = 0 if self.axis is None else v * lax.axis_index(self.axis)
+        real = nn.expand_to(logits, first + jnp.arange(v) < words)
+        return jnp.where(real, logits, jnp.finfo(logits.dtype).min)
 
     def own_copies(self, params: PyTree[Array]) -> PyTree[Array]:
         """The layers' parameters, cast so that the gradients of replicated ones are summed once.

@@ -22,18 +22,21 @@ _NOTHING = -1e30
 
 
 def rotary_by_row(
-    x: Float[Array, "b a t h"], positions: Int[Array, "b t"]
+    x: Float[Array, "b a t h"],
+    positions: Int[Array, "b t"],
+    theta: float = 10_000.0,
+    scaling: nn.RopeScaling | None = None,
 ) -> Float[Array, "b a t h"]:
     """Rotates queries or keys by angles for their positions, which differ from row to row.
 
-    Math: y = x, where each pair (i, i + h/2) is rotated by position / 10000**(2i/h)
+    Math: y = x, where each pair (i, i + h/2) is rotated by position / theta**(2i/h)
     Comm:
         forward: nothing
         backward: nothing
     Memory: x
     Source: Su et al. 2021 (RoFormer), section 3.4
     """
-    return jax.vmap(lambda row, at: nn.rotary(row[None], at)[0])(x, positions)
+    return jax.vmap(lambda row, at: nn.rotary(row[None], at, theta, scaling)[0])(x, positions)
 
 
 def cached_attention(

@@ -85,15 +85,16 @@ def unstacked(settings: Settings, params: PyTree[Array]) -> dict[str, Any]:
     for layer in layers:
         layer["mlp"].pop(DROPPED, None)
         attention = layer["attention"]
-        for name in ("key", "value"):
+        for name in {"key", "value", "key_bias", "value_bias"} & attention.keys():
             attention[name] = _repeated(attention[name], settings)
     return _ends(params) | {"layers": layers}
 
 
-def _repeated(w: Float[Array, "d o"], settings: Settings) -> Float[Array, "d p"]:
-    by_head = w.reshape(len(w), -1, settings.d_head)
-    copies = settings.key_heads // by_head.shape[1]
-    return jnp.repeat(by_head, copies, axis=1).reshape(len(w), -1)
+def _repeated(w: Float[Array, "*d o"], settings: Settings) -> Float[Array, "*d p"]:
+    *rows, _ = w.shape
+    by_head = w.reshape(*rows, -1, settings.d_head)
+    copies = settings.key_heads // by_head.shape[-2]
+    return jnp.repeat(by_head, copies, axis=-2).reshape(*rows, -1)
 
 
 def _ends(params: dict[str, Any]) -> dict[str, Any]:

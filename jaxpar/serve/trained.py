@@ -17,8 +17,8 @@ from jaxpar.serve.speculate import Speculation
 from jaxpar.serve.text import Alphabet, Bytes, Tokens
 from jaxpar.train.recipe import make_recipe
 from jaxpar.train.run import simulate_unless_chosen, start
-from jaxpar.train.saved import read_saved
 from jaxpar.train.tokenizer import Tokenizer, read_tokenizer
+from jaxpar.train.weights import read_model
 
 NGRAM = "ngram"
 
@@ -66,13 +66,16 @@ def mesh_of(where: str, text: str | None) -> Mesh | None:
 
 
 def from_checkpoint(where: str, folder: Path, tokenizer: Path | None = None) -> TrainedModel:
-    """What a training run has saved in a folder. Errors begin with `where`.
+    """What a training run has saved in a folder, or a model of Hugging Face.
+
+    Errors begin with `where`.
 
     Raises:
         ValueError: there is nothing whole in it, or the tokenizer is not its own.
     """
-    saved = read_saved(where, folder, tokenizer)
-    about = f"{folder}, step {saved.step}: {saved.settings.parameters:,} parameters"
+    saved = read_model(where, folder, tokenizer)
+    at = "" if saved.step is None else f", step {saved.step}"
+    about = f"{folder}{at}: {saved.settings.parameters:,} parameters"
     return TrainedModel(
         saved.settings, saved.params, _alphabet(saved.tokenizer), (*saved.notes, about)
     )
@@ -119,7 +122,7 @@ def speculation_of(where: str, text: str | None) -> Speculation | None:
         )
     if what == NGRAM:
         return Speculation(int(most))
-    saved = read_saved(f"{where}: --speculate {what}", Path(what))
+    saved = read_model(f"{where}: --speculate {what}", Path(what))
     return Speculation(int(most), saved.settings, saved.params)
 
 

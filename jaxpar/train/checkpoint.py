@@ -134,11 +134,12 @@ class Checkpoints:
         text: Text,
         seed: int,
         tokenizer: str | None = None,
+        weights: str | None = None,
     ) -> None:
         self.keeping = replace(keeping, folder=keeping.folder.absolute())
         self.saved: list[int] = []
         self._recipe = recipe
-        self._about = _about(settings, recipe, text, seed, tokenizer)
+        self._about = _about(settings, recipe, text, seed, tokenizer, weights)
         self._unlock: Callable[[], object] = lambda: None
         found = _of_process_0(self._find)
         if not self.keeping.folder.is_dir():
@@ -404,7 +405,12 @@ def _names(recipe: Recipe) -> list[str]:
 
 
 def _about(
-    settings: Settings, recipe: Recipe, text: Text, seed: int, tokenizer: str | None
+    settings: Settings,
+    recipe: Recipe,
+    text: Text,
+    seed: int,
+    tokenizer: str | None,
+    weights: str | None,
 ) -> dict[str, Any]:
     """What a run is: `model` and `run` must be equal to resume it, `devices` may differ."""
     layout, rounds = recipe.layout, recipe.sync_every
@@ -416,6 +422,7 @@ def _about(
             "seed": seed,
             "text": f"of {len(text)} {unit_of(text)} (CRC-32 {zlib.crc32(text.data):08x})",
             "tokenizer": tokenizer or "none",
+            "began with weights": weights,
             "optimizer": str(recipe.optimizer),
             "average": recipe.average,
             "skipped above": recipe.skip_spikes and f"{recipe.skip_spikes:g} times the mean norm",
@@ -437,6 +444,7 @@ def _check_same_run(where: str, there: dict[str, Any], here: dict[str, Any], ali
 
     `alike` is the last step from which a run could go on to other --steps; 0: there is none.
     """
+    there = there | {"model": asdict(Settings()) | there["model"]}  # of before a setting existed
     differ = [
         f"{name} {old} there, {here[part].get(name)} here"
         for part in ("model", "run")

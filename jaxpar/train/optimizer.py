@@ -157,13 +157,19 @@ def by_width(width: float) -> optax.GradientTransformation:
 def _grows_in_both_dims(path: tuple[Any, ...]) -> bool:
     """Whether a leaf of the parameters is a matrix of layers, and not a table, bias or gain."""
     keys = [getattr(key, "key", "") for key in path]
-    return keys[0] == STACKED and not ("norm" in keys[1] or is_load(path) or is_dropped(path))
+    others = "norm" in keys[1] or is_load(path) or is_dropped(path) or _is_bias(path)
+    return keys[0] == STACKED and not others
+
+
+def _is_bias(path: tuple[Any, ...]) -> bool:
+    """Whether a leaf is a bias of a matrix."""
+    return getattr(path[-1], "key", "").endswith("_bias") and not is_load(path)
 
 
 def decaying_leaves(params: PyTree[Any]) -> PyTree[bool]:
-    """Which parameters decay: all but the gains and the biases of norms."""
+    """Which parameters decay: all but the gains and the biases of norms, and other biases."""
 
     def decays(path: tuple[Any, ...], _: Any) -> bool:
-        return "norm" not in jax.tree_util.keystr(path)
+        return "norm" not in jax.tree_util.keystr(path) and not _is_bias(path)
 
     return jax.tree_util.tree_map_with_path(decays, params)

@@ -55,6 +55,7 @@ from jaxpar.train.tokenizer import ENDS, Tokenizer, read_tokenizer
 from jaxpar.train.tracking import Recorder, Tracking
 from jaxpar.train.validation import MOST_BATCHES, Validated, Validating, Validation
 from jaxpar.train.watchdog import Watchdog
+from jaxpar.train.weights import Weights
 
 
 class StepResult(NamedTuple):
@@ -240,19 +241,26 @@ def start(
     tracking: Tracking | None = None,
     profile: Path | None = None,
     document_masks: bool = False,
+    weights: Weights | None = None,
 ) -> Run:
     """Connects with the other processes, if there are any, and begins a run over all devices.
 
-    With `document_masks`, attention does not cross from one document of the text to the next. A
-    watchdog ends the process when no step is completed for `watchdog_seconds`; unless given,
-    there is one, which takes its limit from the steps, where the launcher starts again what ends.
+    `weights` are those that it begins with, and `settings` those of their decoder; without them,
+    the first parameters are random. With `document_masks`, attention does not cross from one
+    document of the text to the next. A watchdog ends the process when no step is completed for
+    `watchdog_seconds`; unless given, there is one, which takes its limit from the steps, where the
+    launcher starts again what ends.
 
     Raises:
         ValueError: the recipe does not fit, the text or the tokenizer is unreadable, others do not
             connect, or there is no checkpoint to resume.
     """
-    read = read_tokenizer(tokenizer) if tokenizer else None
-    settings = replace(settings, vocabulary=read.vocabulary) if read else settings
+    path = tokenizer or (weights.tokenizer if weights else None)
+    read = read_tokenizer(path) if path else None
+    if weights:
+        weights.check_tokenizer(read)
+    elif read:
+        settings = replace(settings, vocabulary=read.vocabulary)
     if document_masks:
         settings = replace(settings, document_end=_document_end(read))
     recipe.check(settings)
@@ -265,12 +273,12 @@ def start(
     if jax.default_backend() == "cpu":
         here = 1 if FOLLOWS in os.environ else jax.local_device_count() / jax.device_count()
         check_memory(settings, recipe, here)
-    check_same(text, read.data if read else b"")
+    check_same(text, (read.data if read else b"") + (weights.mark.encode() if weights else b""))
     name = f"text: {data}" if data else "text"
     run = begin(
         settings, recipe, mesh, text,
         seed=seed, name=name, keeping=keeping, validating=validating, tokenizer=read,
-        profile=profile,
+        profile=profile, weights=weights,
     )  # fmt: skip
     recorder = _recorder(run, recipe, tracking) if tracking else None
     return replace(run, watchdog=_watchdog(watchdog_seconds), recorder=recorder)
@@ -309,13 +317,14 @@ def begin(
     validating: Validating | None = None,
     tokenizer: Tokenizer | None = None,
     profile: Path | None = None,
+    weights: Weights | None = None,
 ) -> Run:
     """Makes or restores the parameters, and compiles and inspects the step.
 
-    `seed` chooses the first parameters and the order of the examples. An error about the text
-    begins with `name`. `keeping` says where checkpoints are, and `validating` how much of the text
-    is held out of training. `tokenizer` makes tokens of it, and without one its bytes are tokens.
-    `profile` is the folder for a trace of some steps.
+    `seed` chooses the first parameters, unless there are `weights` to begin with, and the order of
+    the examples. An error about the text begins with `name`. `keeping` says where checkpoints are,
+    and `validating` how much of the text is held out of training. `tokenizer` makes tokens of it,
+    and without one its bytes are tokens. `profile` is the folder for a trace of some steps.
 
     Raises:
         ValueError: the model cannot be split in this way, the text does not fill a batch, or there
@@ -327,8 +336,11 @@ def begin(
     texts = _in_tokens(text, validating.fraction if validating else 0.0, tokenizer, name)
     sharding = NamedSharding(mesh, P(layout.batch_axes))
     mark = tokenizer.mark if tokenizer else None
+    began = weights.mark if weights else None
     checkpoints = (
-        Checkpoints(keeping, settings, recipe, texts.training, seed, mark) if keeping else None
+        Checkpoints(keeping, settings, recipe, texts.training, seed, mark, began)
+        if keeping
+        else None
     )
     if keeping and tokenizer and not jax.process_index():
         _keep_tokenizer(keeping.folder, tokenizer)
@@ -348,7 +360,8 @@ def begin(
         for size in (recipe.batch, *smaller)
     )
     folder, store = _store(layout)
-    made = set_up(settings, recipe, mesh, shape, seed, store, shapes)
+    unread = None if first else weights  # a run that is resumed has its own
+    made = set_up(settings, recipe, mesh, shape, seed, store, shapes, unread)
     params, state = made.params, made.state
     if checkpoints:
         params, state = checkpoints.restore(params, state)

@@ -56,6 +56,7 @@ from jaxpar.train.rounds import (
 from jaxpar.train.spikes import skipping
 from jaxpar.train.step import WHOLE, Step, Technique, make_step, shardings
 from jaxpar.train.trained import trained
+from jaxpar.train.weights import Weights
 
 
 class Setup(NamedTuple):
@@ -84,11 +85,13 @@ def set_up(
     seed: int,
     store: Store | None,
     smaller: Sequence[Any] = (),
+    weights: Weights | None = None,
 ) -> Setup:
     """Makes parameters and state as the recipe shards them, and compiles and inspects the step.
 
     `batch` gives the shape, dtype and sharding of a batch, and `smaller` those of others that the
-    step takes as well. `store` keeps an offloaded state.
+    step takes as well. `store` keeps an offloaded state. Without `weights`, the first parameters
+    are random.
     """
     policy = POLICIES[recipe.precision]
     mixed = recipe.precision != "fp32"
@@ -100,7 +103,7 @@ def set_up(
     optimizer = skipping(optimizer, recipe.skip_spikes) if recipe.skip_spikes else optimizer
     scaling = LossScaling() if recipe.precision == "fp16" else None
     technique = technique_of(settings, recipe)
-    masters = _first_params(settings, recipe, technique, mesh, seed)
+    masters = _first_params(settings, recipe, technique, mesh, seed, weights)
     # The parameters as they are sent and multiplied.
     rounded = jax.jit(partial(cast, dtype=policy.params))
     params = _call_once(rounded, masters) if mixed else masters
@@ -294,9 +297,19 @@ def _report(recipe: Recipe, lowered: jax.stages.Lowered, compiled: Compiled) -> 
 
 
 def _first_params(
-    settings: Settings, recipe: Recipe, technique: Technique, mesh: Mesh, seed: int
+    settings: Settings,
+    recipe: Recipe,
+    technique: Technique,
+    mesh: Mesh,
+    seed: int,
+    weights: Weights | None,
 ) -> Any:
-    """Random parameters in float32; those of layers in the order in which devices hold them."""
+    """Parameters in float32; those of layers in the order in which devices hold them."""
+    specs = shardings(mesh, technique.params)
+    if weights:
+        layers = settings.layers
+        order = layer_order(recipe.table, layers) if recipe.table else range(layers)
+        return weights.on_devices(settings, specs, list(order))
 
     def make(seed: int) -> Any:
         params = init(settings, jax.random.key(seed))
@@ -305,7 +318,7 @@ def _first_params(
             params[STACKED] = jax.tree.map(lambda leaf: leaf[order], params[STACKED])
         return params
 
-    return _call_once(jax.jit(make, out_shardings=shardings(mesh, technique.params)), seed)
+    return _call_once(jax.jit(make, out_shardings=specs), seed)
 
 
 def _first_state(

@@ -37,8 +37,12 @@ class Tokenizer:
     @property
     def vocabulary(self) -> int:
         """The size of a model's vocabulary: a multiple of 128, of which the last are not used."""
-        tokens = 1 + max(self.made.get_vocab().values(), default=0)
-        return -(-tokens // MULTIPLE) * MULTIPLE
+        return -(-self.tokens // MULTIPLE) * MULTIPLE
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens there are, with those between the numbers that are used."""
+        return 1 + max(self.made.get_vocab().values(), default=0)
 
     @property
     def mark(self) -> str:

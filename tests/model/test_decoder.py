@@ -10,6 +10,7 @@ from jax import P
 
 from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings, Split, init, is_dropped, is_load, logits, loss_fn
+from jaxpar.nn import RopeScaling
 from tests.model import numpy_decoder
 
 TINY = functools.partial(Settings, vocabulary=11, layers=2, d_model=8, heads=4, d_ff=6, sequence=5)
@@ -19,6 +20,10 @@ EVERY = [
     TINY(kv_heads=1, positions="learned", tied=True),
     TINY(experts=4, balance="none"),
     TINY(experts=4, top_k=1, shared_experts=1, balance="bias", capacity_factor=4.0),
+    TINY(kv_heads=2, biases="qkv", rope_theta=500.0, norm_epsilon=1e-2),
+    TINY(heads=1, biases="attention", rope_theta=100.0, rope_scaling=RopeScaling(4, 0.6, 2, 20)),
+    TINY(biases="all", padding=3),
+    TINY(norm="layer", positions="learned", mlp="gelu", tied=True, biases="all", padding=1),
 ]
 STEP = 1e-5
 
@@ -31,7 +36,7 @@ def shapes(settings: Settings) -> dict:
 def test_equals_numpy(settings: Settings) -> None:
     """The gradient of each leaf along a random direction: the slope of the numpy loss."""
     random = np.random.default_rng(1)
-    tokens = random.integers(0, 11, (2, 6), np.int32)
+    tokens = random.integers(0, 11 - settings.padding, (2, 6), np.int32)
     leaves, structure = jax.tree.flatten(shapes(settings))
     leaves = [random.normal(0, 0.5, leaf.shape) for leaf in leaves]
 

@@ -34,14 +34,17 @@ GPT = Settings(
     sequence=12, tied=True,
 )  # fmt: skip
 FEW = Settings(vocabulary=48, layers=2, d_model=32, heads=8, kv_heads=2, d_ff=48)
-MODELS = {"Llama": LLAMA, "GPT": GPT, "few kv heads": FEW}
+BIASED = replace(FEW, biases="all", padding=3)
+GPT2 = replace(GPT, biases="all", padding=13)
+MODELS = {"Llama": LLAMA, "GPT": GPT, "few kv heads": FEW, "biases": BIASED, "GPT-2": GPT2}
 B, S = 2, 12
 
 each_split = pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
 
 
 def tokens(settings: Settings) -> np.ndarray:
-    return np.random.default_rng(0).integers(0, settings.vocabulary, (B, S + 1))
+    words = settings.vocabulary - settings.padding
+    return np.random.default_rng(0).integers(0, words, (B, S + 1))
 
 
 def shapes(settings: Settings) -> Any:

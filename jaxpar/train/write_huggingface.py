@@ -1,0 +1,79 @@
+"""Writes a decoder as a folder of Hugging Face: safetensors, config.json, tokenizer.json."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+
+from jaxpar.files import write_atomically
+from jaxpar.train.huggingface import CONFIG, Part, config_of, tensors_of, with_all_biases
+from jaxpar.train.manifest import TOKENIZER
+from jaxpar.train.saved import Saved, named
+from jaxpar.train.tensors import LARGEST_FILE_BYTES, need_safetensors, write_tensors
+from jaxpar.train.tokenizer import Tokenizer
+
+TOKENIZER_CONFIG = "tokenizer_config.json"
+
+
+def write_huggingface(
+    where: str, model: Saved, folder: Path, largest_bytes: int = LARGEST_FILE_BYTES
+) -> None:
+    """Writes a model into a new or an empty folder; config.json comes last.
+
+    The dtype is that of the parameters. Rows that pad the vocabulary are left out. Errors begin
+    with `where`.
+
+    Raises:
+        ValueError: the folder is not empty or cannot be written, or no family has such a decoder.
+    """
+    need_safetensors(where)
+    end = model.tokenizer.end if model.tokenizer else []
+    leaves = {name: np.asarray(leaf) for name, leaf in named(model.params).items()}
+    dtype = leaves["embedding"].dtype
+    try:
+        family, config = config_of(model.settings, dtype=dtype.name, end=end[0] if end else None)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}; train a decoder that a family has") from None
+    parts = tensors_of(family, with_all_biases(family, model.settings))
+
+    def read(name: str) -> np.ndarray:
+        whole = [_part(leaves, one, dtype) for one in parts[name]]
+        return np.concatenate(whole, axis=-1) if len(whole) > 1 else whole[0]
+
+    sizes = {name: math.prod(one.shape) * dtype.itemsize for name, (one, *_) in parts.items()}
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            raise ValueError(f"{where}: it is not empty; give a new folder, or an empty one")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_tensors(folder, sizes, read, largest_bytes)
+        if model.tokenizer:
+            _write_tokenizer(folder, model.tokenizer)
+        write_atomically(folder / CONFIG, _as_json(config), public=True)
+    except OSError as error:
+        raise ValueError(
+            f"{where}: {error.strerror}; give a folder that can be written, with room for "
+            f"{sum(sizes.values()):,} bytes"
+        ) from None
+
+
+def _part(leaves: dict[str, np.ndarray], one: Part, dtype: np.dtype) -> np.ndarray:
+    """What a tensor has of a parameter; a bias that our decoder has not is 0."""
+    columns = one.shape[-1] // one.place.parts
+    if one.name not in leaves:
+        return np.zeros(columns, dtype)
+    leaf = leaves[one.name] if one.layer is None else leaves[one.name][one.layer]
+    leaf = leaf.T if one.place.turned else leaf
+    return leaf[: one.shape[0]] if leaf.ndim > 1 else leaf  # without rows that pad
+
+
+def _write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
+    write_atomically(folder / TOKENIZER, tokenizer.data, public=True)
+    ends = [tokenizer.made.id_to_token(token) for token in tokenizer.end]
+    about = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    about |= {"bos_token": ends[0], "eos_token": ends[0]} if ends else {}
+    write_atomically(folder / TOKENIZER_CONFIG, _as_json(about), public=True)
+
+
+def _as_json(value: object) -> bytes:
+    return (json.dumps(value, indent=2) + "\n").encode()
