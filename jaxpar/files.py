@@ -31,13 +31,18 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes], *, public: bool 
             file.flush()
             os.fsync(file.fileno())
         if public:
-            mask = os.umask(0o077)
-            os.umask(mask)
-            os.chmod(temporary, 0o666 & ~mask)
+            make_public(temporary)
         _replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def make_public(path: Path | str) -> None:
+    """Lets others read a file, as far as the umask lets them."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    os.chmod(path, 0o666 & ~mask)
 
 
 def _replace(temporary: str, path: Path) -> None:

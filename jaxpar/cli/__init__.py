@@ -14,6 +14,7 @@ try:
     from jaxpar.cli import (  # noqa: F401
         check,
         classroom,
+        export,
         generate,
         grade,
         learn,

@@ -22,7 +22,8 @@ CheckpointFolder = Annotated[
     typer.Option(
         "--checkpoint",
         metavar="DIR",
-        help="The folder of a run that `train --checkpoint` has saved, on any mesh.",
+        help="The folder of a run that `train --checkpoint` has saved, on any mesh, or of a model "
+        "of Hugging Face.",
     ),
 ]
 Steps = Annotated[

@@ -7,13 +7,18 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from jaxpar.cli.base import AS_JSON, LEFT, AsJson, app, print_json, tell
 from jaxpar.course.catalog import BadUseError
+
+if TYPE_CHECKING:
+    from jaxpar.model import Settings
+    from jaxpar.train.weights import Weights
 
 DISTRIBUTED = ("train", "doctor")
 MOST_PROCESSES, MOST_DEVICES = 64, 512  # a process takes about half a gigabyte
@@ -271,6 +276,16 @@ ValidationFraction = Annotated[
         help="How much of the text is held out; 0.05 unless given.",
     ),
 ]
+BeginFrom = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="DIR",
+        help="Begin with the weights in this folder, which say how large the decoder is: a model "
+        "of Hugging Face (safetensors and config.json, of the family of Llama or GPT-2), or a run "
+        "that `train --checkpoint` has saved, on any mesh. Its tokenizer.json is used, too.",
+    ),
+]
 Steps = Annotated[int, typer.Option(min=1, metavar="N", help="Training steps.")]
 Layers = Annotated[int, typer.Option(min=1, metavar="N", help="Layers of the decoder.")]
 DModel = Annotated[int, typer.Option(min=1, metavar="N", help="The size of an activation.")]
@@ -284,7 +299,14 @@ Seed = Annotated[
 Batch = Annotated[
     int, typer.Option(min=1, metavar="N", help="Examples in a step, over all devices.")
 ]
-Sequence = Annotated[int, typer.Option(min=1, metavar="N", help="Tokens in an example.")]
+Sequence = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Tokens in an example; with --from, unless given, as many as learned positions reach.",
+    ),
+]
 CheckpointFolder = Annotated[
     Path | None,
     typer.Option(
@@ -371,11 +393,13 @@ Examples:
   jaxpar train --mesh fsdp=4,tp=2 --steps 1000 --checkpoint run1 --resume
   jaxpar train --mesh dp=8 --steps 500 --validate-every 100 --track csv --track-to record1
   jaxpar train --mesh dp=4,tp=2 --steps 5 --profile trace1
+  jaxpar train --mesh fsdp=4,tp=2 --from FOLDER --learning-rate 1e-5 --checkpoint run2
 """
 
 
 @app.command("train", epilog=EXAMPLES)
 def train_model(
+    of_command: typer.Context,
     mesh: MeshOption = "dp=8",
     zero: Zero = None,
     precision: Annotated[str, typer.Option(metavar="WHAT", help=PRECISION)] = "fp32",
@@ -407,6 +431,7 @@ def train_model(
     validate_every: ValidateEvery = None,
     validation: ValidationFraction = None,
     seed: Seed = 0,
+    begin_from: BeginFrom = None,
     layers: Layers = 4,
     d_model: DModel = 256,
     heads: Heads = 8,
@@ -461,13 +486,53 @@ def train_model(
     keeping = {"folder": checkpoint, "every": every, "keep": keep, "resume": resume}
     validating = {"every": validate_every, "fraction": validation}
     tracking = {"tracker": track, "folder": track_to}
-    _train(steps, as_json, sizes, recipe, options, keeping, validating, tracking)
+    chosen = _chosen(of_command, sizes, begin_from)
+    _train(steps, as_json, chosen, recipe, options, keeping, validating, tracking)
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The options that say what the decoder is: its sizes, or a folder with weights.
+
+    `sequence` is None if it was not given.
+    """
+
+    sizes: dict[str, Any]
+    folder: Path | None
+    sequence: int | None
+
+    def decoder(self) -> tuple[Settings, Weights | None]:
+        """The decoder, and the weights that its run begins with."""
+        from jaxpar.model import Settings
+        from jaxpar.train.weights import open_weights
+
+        if self.folder is None:
+            return Settings(**self.sizes), None
+        weights = open_weights(f"train: --from {self.folder}", self.folder)
+        return weights.settings_for(self.sequence, self.sizes["sequence"]), weights
+
+
+def _chosen(context: typer.Context, sizes: dict[str, Any], folder: Path | None) -> _Chosen:
+    """The sizes of the options, or the folder; not both.
+
+    Raises:
+        BadUseError: a size is given beside a folder.
+    """
+    sources = {name: context.get_parameter_source(name) for name in sizes}
+    given = [name for name, source in sources.items() if source and source.name != "DEFAULT"]
+    for name in (name for name in given if folder and name != "sequence"):
+        option = f"--{name.replace('_', '-')}"
+        raise BadUseError(
+            f"train: {option} {sizes[name]} with --from {folder}: the weights say what the decoder "
+            f"is; leave {option} out"
+        )
+    return _Chosen(sizes, folder, sizes["sequence"] if "sequence" in given else None)
 
 
 def _train(
     count: int,
     as_json: bool,
-    sizes: dict[str, Any],
+    chosen: _Chosen,
     recipe: dict[str, Any],
     options: dict[str, Any],
     keeping: dict[str, Any],
@@ -478,7 +543,6 @@ def _train(
     with _held_back() as interrupts:
         from rich.console import Console
 
-        from jaxpar.model import Settings
         from jaxpar.train.checkpoint import make_keeping
         from jaxpar.train.cluster import find_place, leave
         from jaxpar.train.launch import TERMINATED
@@ -503,13 +567,15 @@ def _train(
             check_profile(options["profile"], made, count)
             options["keeping"] = make_keeping(made, **keeping)
             options["validating"] = make_validating(made, **validating)
+            settings, options["weights"] = chosen.decoder()
+            sizes = {name: getattr(settings, name) for name in chosen.sizes}
             options["tracking"] = make_tracking(
                 **tracking,
                 keeping=options["keeping"],
                 options=_given(sizes, recipe, options, {"validate_every": validating["every"]}),
                 writes=not (place and place.rank),
             )
-            run = start(Settings(**sizes), made, place, **options)
+            run = start(settings, made, place, **options)
         with closing(run):
             show_start(run, recipe["mesh"], screen)
             for step in show_steps(run, count, screen):

@@ -102,6 +102,7 @@ class Run:
         recorder: what tells a tracker each step; None: nothing does, here.
         profile: what traces some steps; None: nothing does, here.
         ramp: the batches of the first steps, if these are smaller.
+        notes: what a user should know of the weights that it begins with.
     """
 
     report: Report
@@ -120,6 +121,7 @@ class Run:
     recorder: Recorder | None = None
     profile: Profile | None = None
     ramp: Ramp | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def first_step(self) -> int:
@@ -385,6 +387,7 @@ def begin(
         seconds_at_peak=seconds_at_peak(settings, recipe, mesh.devices.flat[0].device_kind),
         profile=_profile(profile, made.step),
         ramp=recipe.ramp,
+        notes=unread.notes if unread else (),
     )
 
 

@@ -30,9 +30,8 @@ def show_start(run: Run, mesh: str, console: Console) -> None:
                 f"Over {', '.join(one.axes)} the formulas say {one.predicted_bytes:,.0f} B, and "
                 f"the program sends {one.by_schedule_bytes:,.0f} B: they do not know this recipe.\n"
             )
-    if run.checkpoints:
-        for note in run.checkpoints.notes:
-            console.print(note)
+    for note in (*run.notes, *(run.checkpoints.notes if run.checkpoints else ())):
+        console.print(note)
     if run.validation:
         what = "the average of the parameters " if run.validation.averaged else ""
         console.print(

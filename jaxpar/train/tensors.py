@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpar.files import write_atomically
+from jaxpar.files import make_public, write_atomically
 
 ONE, INDEX = "model.safetensors", "model.safetensors.index.json"
 DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": jnp.bfloat16}
@@ -98,6 +98,7 @@ def write_tensors(
         # The library takes the memory of an array for rows that follow one another.
         tensors = {name: np.ascontiguousarray(read(name)) for name in names}
         save_file(tensors, folder / file, metadata={"format": "pt"})
+        make_public(folder / file)  # the library lets nobody else read it
         place |= dict.fromkeys(names, file)
     if count > 1:
         index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": place}

@@ -28,6 +28,8 @@ def write_huggingface(
         ValueError: the folder is not empty or cannot be written, or no family has such a decoder.
     """
     need_safetensors(where)
+    from safetensors import SafetensorError
+
     end = model.tokenizer.end if model.tokenizer else []
     leaves = {name: np.asarray(leaf) for name, leaf in named(model.params).items()}
     dtype = leaves["embedding"].dtype
@@ -50,9 +52,10 @@ def write_huggingface(
         if model.tokenizer:
             _write_tokenizer(folder, model.tokenizer)
         write_atomically(folder / CONFIG, _as_json(config), public=True)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise ValueError(
-            f"{where}: {error.strerror}; give a folder that can be written, with room for "
+            f"{where}: {reason}; give a folder that can be written, with room for "
             f"{sum(sizes.values()):,} bytes"
         ) from None
 
