@@ -30,12 +30,14 @@ def decoder_memory(
     table: Table | None = None,
     gathers_layers: bool = False,
     tiles: bool = False,
+    adapter_rank: int = 0,
 ) -> list[Term]:
-    """Bytes on a device: "parameters" and "optimizer" are arguments of a step, the rest is not.
+    """Bytes on a device: "parameters", "base" and "optimizer" are arguments of a step.
 
-    "found" are the gradients of one microbatch, "summed" those of all, "gathered" the parameters
-    that stage 3 gathers once a step, "kept" what layers keep of the microbatches in flight, and
-    "halves" what the first halves of backward passes keep for the second.
+    "base" are the parameters that are not trained. The rest is temporary: "found" are the gradients
+    of one microbatch, "summed" those of all, "gathered" the parameters that stage 3 gathers once a
+    step, "kept" what layers keep of the microbatches in flight, and "halves" what the first halves
+    of backward passes keep for the second.
 
     Args:
         architecture: the decoder.
@@ -47,21 +49,32 @@ def decoder_memory(
         table: the schedule of the pipeline; None: there is none.
         gathers_layers: as in `decoder_traffic`.
         tiles: whether attention is by tiles on one device, too; over cp it always is.
+        adapter_rank: of the adapters beside all matrices of layers; 0: there are none.
 
     Raises:
         ValueError: what is kept of experts is not known here.
     """
+    trained = [leaf for leaf in leaves if leaf.trained]
+    base = [leaf for leaf in leaves if not leaf.trained]
+
+    def bytes_of(leaf: Leaf) -> float:
+        return leaf.element_bytes or each.params
+
     sizes = {"sequence": sequence, "element_bytes": int(each.params), "tiles": tiles}
     numbers = {
-        "used": sum(leaf.elements / leaf.parts(layout) for leaf in leaves),
-        "owned": sum(_owned(leaf, layout) for leaf in leaves),
-        "used_in_layers": sum(leaf.elements / leaf.parts(layout) for leaf in leaves if leaf.layers),
-        "owned_in_layers": sum(_owned(leaf, layout) for leaf in leaves if leaf.layers),
+        "used": sum(_used(leaf, layout) for leaf in trained),
+        "owned": sum(_owned(leaf, layout) for leaf in trained),
+        "base_used_bytes": sum(_used(leaf, layout) * bytes_of(leaf) for leaf in base),
+        "base_owned_bytes": sum(_owned(leaf, layout) * bytes_of(leaf) for leaf in base),
+        "used_in_layers": sum(_used(leaf, layout) for leaf in trained if leaf.layers),
+        "owned_in_layers": sum(_owned(leaf, layout) for leaf in trained if leaf.layers),
         "parameter_bytes": each.params,
         "gradient_bytes": each.gradients,
         "optimizer_bytes": each.optimizer,
         "layers": architecture.layers / (table.stages if table else 1),
-        "layer_bytes": total(decoder_arrays(architecture, layout, **sizes)),
+        "layer_bytes": total(
+            decoder_arrays(architecture, layout, **sizes, adapter_rank=adapter_rank)
+        ),
         "half_bytes": total(half_arrays(architecture, layout, **sizes)),
         **_slots(table, architecture, layout),
     }
@@ -74,12 +87,16 @@ def decoder_memory(
     # What is gathered layer by layer is scattered so; stage 2 scatters after each microbatch.
     found = "owned" if gathers_layers else "used"
     summed = "owned" if gathers_layers or zero == 2 else "used"
+    gathered = int(zero == 3 and not gathers_layers)
     formulas = {
         "parameters": f"{'owned' if zero == 3 else 'used'}*parameter_bytes",
+        "base": f"base_{'owned' if zero == 3 else 'used'}_bytes",
         "optimizer": "owned*optimizer_bytes",
         "found": f"{found}*gradient_bytes",
         "summed": f"{summed}*gradient_bytes" if several else "0",
-        "gathered": "used*parameter_bytes" if zero == 3 and not gathers_layers else "0",
+        "gathered": "used*parameter_bytes + base_used_bytes"
+        if zero == 3 and not gathers_layers
+        else "0",
         "kept": "layers*slots*layer_bytes",
         "halves": "layers*half_slots*half_bytes",
     }
@@ -90,9 +107,14 @@ def decoder_memory(
     return [term for term in make_terms(formulas, numbers) if term.value]
 
 
+def _used(leaf: Leaf, layout: Layout) -> float:
+    """Elements of a leaf that a device uses."""
+    return leaf.elements / leaf.parts(layout)
+
+
 def _owned(leaf: Leaf, layout: Layout) -> float:
     """Elements of a leaf whose gradient and optimizer state a device has."""
-    return leaf.elements / leaf.parts(layout) / leaf.shards(layout)
+    return _used(leaf, layout) / leaf.shards(layout)
 
 
 def _slots(table: Table | None, architecture: Architecture, layout: Layout) -> dict[str, int]:

@@ -74,11 +74,13 @@ def decoder_arrays(
     sequence: int,
     element_bytes: int = 4,
     tiles: bool = False,
+    adapter_rank: int = 0,
 ) -> list[Term]:
     """Bytes of each array that a layer of jaxpar's own decoder keeps, for every kind of remat.
 
     With "none", JAX keeps more than Megatron-LM, and some arrays several times. With `tiles`,
     and over cp, attention is by tiles: it keeps its result and the log-sum-exp, and no scores.
+    Beside every matrix there may be an adapter of a rank.
 
     Raises:
         ValueError: the layers have experts, of which everything is kept: what JAX keeps of sorted
@@ -102,6 +104,10 @@ def decoder_arrays(
         arrays = [*_without_mlp(arrays), *_of_mixture(experts, layout)]
     if tiles and not layout.recomputes_layers:
         arrays.append(_Array("log-sum-exp", "heads", "tp", 4))
+    if adapter_rank and not layout.recomputes_layers:
+        # What "selective" keeps has a name, and the outputs of attention and MLP have none.
+        adapters = 6 + architecture.gated - 2 * (layout.remat == "selective")
+        arrays.append(_Array("low rank", f"{adapters * adapter_rank}", "whole"))
     return _terms(arrays, architecture, layout, sequence, element_bytes)
 
 

@@ -56,7 +56,7 @@ def columns(
         return products
     results, lows = products[: len(weights)], products[len(weights) :]
     return tuple(
-        y + nn.matmul(SCALE * checkpoint_name(low, "low_rank"), b)
+        checkpoint_name(y + nn.matmul(SCALE * checkpoint_name(low, "low_rank"), b), "adapted")
         for y, low, (_, b) in zip(results, lows, factors, strict=True)
     )
 

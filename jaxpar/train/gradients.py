@@ -20,7 +20,7 @@ from jaxpar.collectives.leaves import (
 )
 from jaxpar.mesh import in_mesh_order, vary, varying_axes, zeros
 from jaxpar.train.step import Find
-from jaxpar.train.trained import trained, with_trained
+from jaxpar.train.trained import replaced, trained
 
 LossAndGradients = tuple[Array, Any]
 Loss = Callable[[Any, Any], Array]
@@ -40,7 +40,7 @@ def by_microbatches(
     def find(params: Any, batch: Any, scale: Any) -> LossAndGradients:
         def of_part(part: Any) -> LossAndGradients:
             def of_trained(new: Any) -> Array:
-                return loss_fn(with_trained(params, new), part)
+                return loss_fn(replaced(params, new), part)
 
             loss, pull = jax.vjp(of_trained, trained(params))
             (gradients,) = pull(jnp.ones_like(loss) * scale)

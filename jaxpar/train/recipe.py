@@ -10,6 +10,7 @@ from jaxpar.mesh import divide, parse_mesh
 from jaxpar.model import Settings, Split, check_split
 from jaxpar.model.attention import KINDS as ATTENTIONS
 from jaxpar.model.attention import RINGS
+from jaxpar.model.few_bits import BLOCK
 from jaxpar.parallel.pipeline import layer_order
 from jaxpar.parallel.precision import POLICIES
 from jaxpar.schedules import Table, make_table
@@ -118,8 +119,43 @@ class Recipe:
                 "how rates change with the width is that of Adam here; use adamw, or leave "
                 "--mup-base out"
             )
+        if settings.adapter_rank:
+            self._check_adapters(settings)
         if self.table:
             layer_order(self.table, settings.layers)
+
+    def _check_adapters(self, settings: Settings) -> None:
+        """Checks what adapters cannot be combined with."""
+        reasons = {
+            "compress": self.compression and "all gradients are cut into parts that are compressed",
+            "sync-every": self.sync_every and "all parameters move in local steps",
+            "offload": self.layout.offload != "none" and "the optimizer's state is small already",
+            "average": self.average and "all parameters are averaged",
+            "mesh with pp": self.table and "a stage finds the gradients of all its parameters",
+        }
+        for option, reason in reasons.items():
+            if reason:
+                raise ValueError(
+                    f"train: --adapter with --{option}: with that option, {reason}; leave one of "
+                    "the two out"
+                )
+        if not settings.base_bits:
+            return
+        if self.layout.remat == "none":
+            raise ValueError(
+                f"train: --base-bits {settings.base_bits} with --remat none: all matrices would be "
+                "kept as numbers for the backward pass; use another remat, such as products"
+            )
+        into = {"d": settings.d_model, "f": settings.d_hidden}
+        if settings.key_heads >= self.layout.tp:
+            into["kv"] = settings.key_heads * settings.d_head
+        for dim, size in into.items():
+            local = divide("train", dim, size, "tp", self.layout.tp)
+            if local % BLOCK:
+                raise ValueError(
+                    f"train: --base-bits {settings.base_bits} with tp={self.layout.tp}: a device "
+                    f"has {local} of {size} columns; a block has {BLOCK}; use a smaller tp"
+                )
 
     def _check_experts(self) -> None:
         """Checks what a decoder with experts cannot be combined with."""

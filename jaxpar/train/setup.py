@@ -19,6 +19,7 @@ from jaxpar.inspector.report import Report
 from jaxpar.layout import Layout
 from jaxpar.mesh import in_mesh_order, varying_axes
 from jaxpar.model import Settings, init, loss_fn, used_specs
+from jaxpar.model.few_bits import encode
 from jaxpar.parallel.fsdp import fsdp_loss, gather_layers
 from jaxpar.parallel.offload import OffloadedState, Store, Transfers
 from jaxpar.parallel.pipeline import layer_order
@@ -55,7 +56,7 @@ from jaxpar.train.rounds import (
 )
 from jaxpar.train.spikes import skipping
 from jaxpar.train.step import WHOLE, Step, Technique, make_step, shardings
-from jaxpar.train.trained import trained
+from jaxpar.train.trained import replaced, trained
 from jaxpar.train.weights import Weights
 
 
@@ -306,6 +307,8 @@ def _first_params(
 ) -> Any:
     """Parameters in float32; those of layers in the order in which devices hold them."""
     specs = shardings(mesh, technique.params)
+    if weights and settings.adapter_rank:
+        return _beside(settings, recipe, mesh, seed, weights, specs)
     if weights:
         layers = settings.layers
         order = layer_order(recipe.table, layers) if recipe.table else range(layers)
@@ -319,6 +322,22 @@ def _first_params(
         return params
 
     return _call_once(jax.jit(make, out_shardings=specs), seed)
+
+
+def _beside(
+    settings: Settings, recipe: Recipe, mesh: Mesh, seed: int, weights: Weights, specs: PyTree[Any]
+) -> Any:
+    """These weights as the base, in few bits if the settings say so, with first adapters."""
+    plain = replace(settings, adapter_rank=0, base_bits=None)
+    whole = shardings(mesh, technique_of(plain, recipe).params)
+    base = weights.on_devices(plain, whole, list(range(settings.layers)))
+
+    def make(base: Any, seed: int) -> Any:
+        if settings.base_bits:
+            base = base | {STACKED: encode(base[STACKED], settings.base_bits)}
+        return replaced(init(settings, jax.random.key(seed)), base)
+
+    return _call_once(jax.jit(make, out_shardings=specs), base, seed)
 
 
 def _first_state(

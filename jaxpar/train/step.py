@@ -20,7 +20,7 @@ from jaxpar.parallel.precision import LossScaling, all_finite, cast, select
 from jaxpar.parallel.zero import state_specs, update_owned
 from jaxpar.train.experts import dropped_share, largest_load, with_told_of, without_told
 from jaxpar.train.spikes import skipped_in_a_row, told
-from jaxpar.train.trained import trained, with_trained
+from jaxpar.train.trained import replaced, trained
 
 Find = Callable[[Any, Any, Any], tuple[Array, Any]]
 WHOLE = P()  # replicated
@@ -108,7 +108,7 @@ def make_step(
             scale = scaling.update(scale, finite)
         updated, inner = new
         measures = measures._replace(skipped=skipped_in_a_row(inner))
-        params = with_trained(params, updated)
+        params = replaced(params, updated)
         return params, (inner, scale) if scaling else inner, measures
 
     states = state_specs(optimizer, technique.trained)

@@ -13,11 +13,11 @@ def trained(params: Any) -> Any:
     return _adapters(params) or params
 
 
-def with_trained(params: Any, new: Any) -> Any:
-    """The parameters with these in place of what is trained of them."""
+def replaced(params: Any, new: Any) -> Any:
+    """The parameters with these in place of those of the same names."""
     if not (isinstance(params, dict) and isinstance(new, dict)):
         return new
-    return params | {name: with_trained(params[name], part) for name, part in new.items()}
+    return params | {name: replaced(params[name], part) for name, part in new.items()}
 
 
 def _adapters(params: Any) -> dict[str, Any]:
