@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -286,6 +286,22 @@ BeginFrom = Annotated[
         "that `train --checkpoint` has saved, on any mesh. Its tokenizer.json is used, too.",
     ),
 ]
+Adapter = Annotated[
+    str | None,
+    typer.Option(
+        metavar="lora:RANK",
+        help="Train only two narrow matrices of this rank beside each matrix of a layer (LoRA); "
+        "the weights of --from stay as they are.",
+    ),
+]
+BaseBits = Annotated[
+    int | None,
+    typer.Option(
+        metavar="8|4",
+        help="Keep these matrices in 8 bits, or in 4 as NF4 (QLoRA); a layer has them as numbers "
+        "only while it is computed.",
+    ),
+]
 Steps = Annotated[int, typer.Option(min=1, metavar="N", help="Training steps.")]
 Layers = Annotated[int, typer.Option(min=1, metavar="N", help="Layers of the decoder.")]
 DModel = Annotated[int, typer.Option(min=1, metavar="N", help="The size of an activation.")]
@@ -394,6 +410,7 @@ Examples:
   jaxpar train --mesh dp=8 --steps 500 --validate-every 100 --track csv --track-to record1
   jaxpar train --mesh dp=4,tp=2 --steps 5 --profile trace1
   jaxpar train --mesh fsdp=4,tp=2 --from FOLDER --learning-rate 1e-5 --checkpoint run2
+  jaxpar train --mesh fsdp=8 --from FOLDER --adapter lora:16 --base-bits 4 --checkpoint run3
 """
 
 
@@ -432,6 +449,8 @@ def train_model(
     validation: ValidationFraction = None,
     seed: Seed = 0,
     begin_from: BeginFrom = None,
+    adapter: Adapter = None,
+    base_bits: BaseBits = None,
     layers: Layers = 4,
     d_model: DModel = 256,
     heads: Heads = 8,
@@ -486,7 +505,7 @@ def train_model(
     keeping = {"folder": checkpoint, "every": every, "keep": keep, "resume": resume}
     validating = {"every": validate_every, "fraction": validation}
     tracking = {"tracker": track, "folder": track_to}
-    chosen = _chosen(of_command, sizes, begin_from)
+    chosen = _chosen(of_command, sizes, begin_from, adapter, base_bits)
     _train(steps, as_json, chosen, recipe, options, keeping, validating, tracking)
 
 
@@ -494,30 +513,51 @@ def train_model(
 class _Chosen:
     """The options that say what the decoder is: its sizes, or a folder with weights.
 
-    `sequence` is None if it was not given.
+    `sequence` is None if it was not given. Beside the weights there may be an adapter.
     """
 
     sizes: dict[str, Any]
     folder: Path | None
     sequence: int | None
+    adapter: str | None
+    base_bits: int | None
 
     def decoder(self) -> tuple[Settings, Weights | None]:
         """The decoder, and the weights that its run begins with."""
         from jaxpar.model import Settings
+        from jaxpar.train.trained import parse_adapter
         from jaxpar.train.weights import open_weights
 
         if self.folder is None:
             return Settings(**self.sizes), None
+        rank = parse_adapter(self.adapter) if self.adapter else 0
         weights = open_weights(f"train: --from {self.folder}", self.folder)
-        return weights.settings_for(self.sequence, self.sizes["sequence"]), weights
+        settings = weights.settings_for(self.sequence, self.sizes["sequence"])
+        return replace(settings, adapter_rank=rank, base_bits=self.base_bits), weights
 
 
-def _chosen(context: typer.Context, sizes: dict[str, Any], folder: Path | None) -> _Chosen:
+def _chosen(
+    context: typer.Context,
+    sizes: dict[str, Any],
+    folder: Path | None,
+    adapter: str | None,
+    base_bits: int | None,
+) -> _Chosen:
     """The sizes of the options, or the folder; not both.
 
     Raises:
-        BadUseError: a size is given beside a folder.
+        BadUseError: a size is given beside a folder, or an adapter without one.
     """
+    if adapter and not folder:
+        raise BadUseError(
+            f"train: --adapter {adapter} without --from: an adapter stands beside weights that are "
+            "trained already; give their folder with --from"
+        )
+    if base_bits and not adapter:
+        raise BadUseError(
+            f"train: --base-bits {base_bits} without --adapter: numbers in few bits cannot be "
+            "trained; give an adapter, such as --adapter lora:16"
+        )
     sources = {name: context.get_parameter_source(name) for name in sizes}
     given = [name for name, source in sources.items() if source and source.name != "DEFAULT"]
     for name in (name for name in given if folder and name != "sequence"):
@@ -526,7 +566,8 @@ def _chosen(context: typer.Context, sizes: dict[str, Any], folder: Path | None) 
             f"train: {option} {sizes[name]} with --from {folder}: the weights say what the decoder "
             f"is; leave {option} out"
         )
-    return _Chosen(sizes, folder, sizes["sequence"] if "sequence" in given else None)
+    sequence = sizes["sequence"] if "sequence" in given else None
+    return _Chosen(sizes, folder, sequence, adapter, base_bits)
 
 
 def _train(
@@ -572,7 +613,16 @@ def _train(
             options["tracking"] = make_tracking(
                 **tracking,
                 keeping=options["keeping"],
-                options=_given(sizes, recipe, options, {"validate_every": validating["every"]}),
+                options=_given(
+                    sizes,
+                    recipe,
+                    options,
+                    {
+                        "validate_every": validating["every"],
+                        "adapter": chosen.adapter,
+                        "base_bits": chosen.base_bits,
+                    },
+                ),
                 writes=not (place and place.rank),
             )
             run = start(settings, made, place, **options)

@@ -94,9 +94,7 @@ def decoder_memory(
         "optimizer": "owned*optimizer_bytes",
         "found": f"{found}*gradient_bytes",
         "summed": f"{summed}*gradient_bytes" if several else "0",
-        "gathered": "used*parameter_bytes + base_used_bytes"
-        if zero == 3 and not gathers_layers
-        else "0",
+        "gathered": f"{gathered}*(used*parameter_bytes + base_used_bytes)",
         "kept": "layers*slots*layer_bytes",
         "halves": "layers*half_slots*half_bytes",
     }

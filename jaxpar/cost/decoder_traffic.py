@@ -310,11 +310,24 @@ class _Leaves:
         if not self.gathers_layers:
             return _Times("1", "1")
         if leaf.layers:
-            read = "0" if leaf.name.endswith(self.unread) else "(2 + nested)"
-            return _Times(f"microbatches*layers*{read}", "microbatches*layers")
+            return _Times(f"microbatches*layers*({self._read(leaf)})", "microbatches*layers")
         # A pipeline keeps what is outside of the layers until the end of the step.
         times = "where(pipelined, 1, microbatches)"
         return _Times(times, times)
+
+    def _read(self, leaf: Leaf) -> str:
+        """How often a layer reads a leaf: in its forward passes, and where the backward needs it.
+
+        A gradient needs no bias; what is computed again does, up to the last result that is kept.
+        """
+        if leaf.name.endswith(self.unread):
+            return "0"
+        if leaf.name.endswith("down_bias"):
+            return "1 + nested"
+        if leaf.name.endswith("output_bias"):
+            return "1 + again + nested"
+        is_bias = leaf.name.endswith("bias") and not leaf.name.endswith(LOAD_BIAS)
+        return "1" if is_bias and self.layout.remat == "selective" else "2 + nested"
 
     def _send(
         self, leaf: Leaf, kind: Kind, axes: Collection[str], operand: str, count: str

@@ -61,17 +61,25 @@ def forward_flops(architecture: Architecture, batch: Any, sequence: Any) -> list
     return terms
 
 
-def step_flops(architecture: Architecture, batch: Any, sequence: Any) -> list[Term]:
+def step_flops(
+    architecture: Architecture, batch: Any, sequence: Any, *, frozen: bool = False
+) -> list[Term]:
     """The model's own operations in a step, forward and backward, with nothing computed twice.
 
-    Math: 3 times the forward pass; for a GPT 72*B*L*s*h^2 * (1 + s/(6h) + V/(12hL))
+    Where the weights are `frozen`, beside adapters say, they have no gradients. What the adapters
+    themselves compute is not counted.
+
+    Math: 3 times the forward pass, 2 times for products with frozen weights; with none of these,
+        for a GPT 72*B*L*s*h^2 * (1 + s/(6h) + V/(12hL))
     Source: Korthikanti et al. 2022, equation 7
     """
     forward = [
         *forward_flops(architecture, batch, sequence),
         head_flops(architecture, batch, sequence),
     ]
-    return [Term(term.name, f"3*{term.formula}", term.numbers) for term in forward]
+    weightless = ("scores", "attended")
+    times = {term.name: 2 if frozen and term.name not in weightless else 3 for term in forward}
+    return [Term(term.name, f"{times[term.name]}*{term.formula}", term.numbers) for term in forward]
 
 
 def recomputed_flops(

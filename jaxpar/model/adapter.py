@@ -5,17 +5,24 @@ Only they are trained; the matrix beside which they stand stays as it is.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax import Array
 from jax.ad_checkpoint import checkpoint_name
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 from jaxpar import nn
+from jaxpar.collectives.leaves import STACKED
+from jaxpar.model.few_bits import decode
+from jaxpar.model.leaf_names import ADAPTER
+from jaxpar.model.settings import Settings
 from jaxpar.model.split import Split
-from jaxpar.parallel.adapters import lora_linear
+from jaxpar.parallel.adapters import lora_linear, merge
 
 Factors = tuple[Array, Array]
 
@@ -69,3 +76,25 @@ def rows(
         return nn.matmul(x, w)
     a, b = adapter.factors
     return lora_linear(x, w, a, b, scale=SCALE)
+
+
+def merged(settings: Settings, params: PyTree[Array]) -> tuple[Settings, PyTree[Array]]:
+    """The decoder without adapters that computes what this one does; its matrices are numbers."""
+    if not settings.adapter_rank:
+        return settings, params
+    bits = settings.base_bits
+    layers = decode(params[STACKED], bits) if bits else params[STACKED]
+    plain = replace(settings, adapter_rank=0, base_bits=None)
+    return plain, params | {STACKED: jax.tree.map(np.asarray, jax.jit(_merged)(layers))}
+
+
+def _merged(layers: PyTree[Array]) -> PyTree[Array]:
+    """The parameters of stacked layers, with adapters merged into matrices."""
+    parts = {name: part for name, part in layers.items() if not name.endswith(ADAPTER)}
+    for name, part in parts.items():
+        adapter = layers.get(f"{name}{ADAPTER}")
+        if adapter:
+            parts[name] = jax.vmap(partial(merge, scale=SCALE))(part, adapter["a"], adapter["b"])
+        elif isinstance(part, dict):
+            parts[name] = _merged(part)
+    return parts

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from jaxpar.cost.adapters import adapter_of
 from jaxpar.cost.architecture import Architecture, Experts
 from jaxpar.mesh import few_divisors
 from jaxpar.model.few_bits import BITS, BLOCK
@@ -165,7 +166,13 @@ class Settings:
     @property
     def parameters(self) -> int:
         """The exact number of parameters, without those that stay 0 for what experts drop."""
-        return int(self.architecture.parameters)
+        return int(self.architecture.parameters) + self.adapter_parameters
+
+    @property
+    def adapter_parameters(self) -> int:
+        """The number of parameters of all adapters."""
+        rank = self.adapter_rank
+        return adapter_of(self.architecture, method="lora", rank=rank) if rank else 0
 
     @property
     def _mixture(self) -> Experts:

@@ -38,16 +38,20 @@ def least_bytes(settings: Settings, recipe: Recipe) -> float:
         (FLOAT_BYTES if recipe.precision == "fp32" else FLOAT_BYTES / 2, 2),
         (FLOAT_BYTES, 3),
     )
+    frozen = ((settings.base_bits / 8 if settings.base_bits else states[1][0], 3),)
     copies = layout.devices / (layout.pp * layout.tp)
     in_experts = settings.architecture.expert_parameters
-    parts = (  # how many parameters, how many copies there are, and what shards a copy
-        (settings.parameters - in_experts, copies, layout.state_shards),
-        (in_experts, copies / layout.ep, layout.expert_shards),
+    others = settings.architecture.parameters - in_experts
+    adapters = settings.adapter_parameters
+    parts = (  # how many parameters, their states, how many copies there are, what shards a copy
+        (others, frozen if adapters else states, copies, layout.state_shards),
+        (adapters, states, copies, layout.state_shards),
+        (in_experts, states, copies / layout.ep, layout.expert_shards),
     )
     held = sum(
         count * times * each / (shards if layout.zero >= stage else 1)
-        for count, times, shards in parts
-        for each, stage in states
+        for count, of_each, times, shards in parts
+        for each, stage in of_each
     )
     logits = recipe.batch / recipe.microbatches * settings.sequence * settings.vocabulary
     return held + logits * FLOAT_BYTES

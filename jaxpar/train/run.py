@@ -87,6 +87,7 @@ class Run:
     Attributes:
         report: what each device sends and holds in one step.
         parameters: the number of parameters of the model.
+        trained: how many of them are trained.
         tokens: the number of tokens that a step predicts, over all devices; of a ramp, the last.
         steps: an endless iterator; each step is computed when it is requested.
         sent: what a device sends over each group of axes, with every branch and by the schedule.
@@ -107,6 +108,7 @@ class Run:
 
     report: Report
     parameters: int
+    trained: int
     tokens: int
     steps: Iterator[Trained]
     sent: tuple[Sent, ...] = ()
@@ -375,6 +377,7 @@ def begin(
     return Run(
         report=made.report,
         parameters=settings.parameters,
+        trained=settings.adapter_parameters or settings.parameters,
         tokens=batch * t,
         steps=train(made.step, params, state, examples),
         sent=sent_over_axes(made.report, recipe, settings),
@@ -513,6 +516,7 @@ def _recorder(run: Run, recipe: Recipe, tracking: Tracking) -> Recorder:
     """Makes the record of a run that is about to begin."""
     about = {
         "parameters": run.parameters,
+        "trained_parameters": run.trained,
         "tokens": run.tokens,
         "unit": run.unit,
         "round_steps": run.round_steps,

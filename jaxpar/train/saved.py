@@ -17,6 +17,7 @@ from jaxtyping import PyTree
 
 from jaxpar.collectives.leaves import STACKED
 from jaxpar.model import Settings, init
+from jaxpar.model.adapter import merged
 from jaxpar.train.checkpoint import FORMAT
 from jaxpar.train.manifest import (
     ARRAYS,
@@ -78,8 +79,9 @@ class Found:
 def read_saved(where: str, folder: Path, tokenizer: Path | None = None) -> Saved:
     """Reads the newest whole checkpoint of a run, on whatever mesh and stage of ZeRO it was.
 
-    The tokenizer is the copy in the folder, unless another file is given. Errors begin with
-    `where`. The folder is not changed, and may be in use.
+    Adapters are merged into the matrices beside which they stand. The tokenizer is the copy in the
+    folder, unless another file is given. Errors begin with `where`. The folder is not changed, and
+    may be in use.
 
     Raises:
         ValueError: there is no checkpoint in the folder, none is whole, or the tokenizer is not
@@ -90,7 +92,8 @@ def read_saved(where: str, folder: Path, tokenizer: Path | None = None) -> Saved
     places = np.argsort(found.order)  # a pipeline has its layers in another order
     params[STACKED] = jax.tree.map(lambda leaf: leaf[places], params[STACKED])
     read = _tokenizer(where, folder, tokenizer, found.tokenizer)
-    return Saved(found.settings, params, read, found.step, found.notes)
+    settings, params = merged(found.settings, params)
+    return Saved(settings, params, read, found.step, found.notes)
 
 
 def find_saved(where: str, folder: Path) -> Found:

@@ -19,7 +19,8 @@ from jaxpar.train.validation import Validated
 def show_start(run: Run, mesh: str, console: Console) -> None:
     """The size of the run, and what each device sends and holds."""
     each = f"a round of {run.round_steps} steps" if run.round_steps else "a step"
-    size = f"{run.parameters:,} parameters, {run.tokens:,} {run.unit} of text in {each}"
+    part = "" if run.trained == run.parameters else f", of which {run.trained:,} are trained"
+    size = f"{run.parameters:,} parameters{part}, {run.tokens:,} {run.unit} of text in {each}"
     console.print(f"{size}, on {mesh}\n")
     console.print(render(run.report), "")
     if run.sent:

@@ -20,5 +20,6 @@ def seconds_at_peak(settings: Settings, recipe: Recipe, device_kind: str) -> flo
     if known is None:
         return None
     batch = recipe.batch * (recipe.sync_every or 1)
-    flops = total(step_flops(settings.architecture, batch, settings.sequence))
+    frozen = settings.adapter_rank > 0
+    flops = total(step_flops(settings.architecture, batch, settings.sequence, frozen=frozen))
     return float(flops) / (recipe.layout.devices * peak_flops(known))

@@ -110,6 +110,11 @@ def open_weights(where: str, folder: Path) -> Weights:
     if is_huggingface(folder):
         return HuggingFace(where, folder).weights
     found = find_saved(where, folder)
+    if found.settings.adapter_rank:
+        raise ValueError(
+            f"{where}: it has adapters beside its matrices; merge these first: jaxpar export "
+            f"{folder} DIR; and begin with DIR"
+        )
     mark = f"of step {found.step} of a run"
     read = partial(_of_run, where, found)
     return Weights(where, found.settings, _tokenizer_in(folder), mark, found.notes, read)

@@ -25,6 +25,7 @@ GPT = Settings(
     layers=4, d_model=16, heads=4, kv_heads=2, sequence=16,
     norm="layer", positions="learned", mlp="gelu", tied=True,
 )  # fmt: skip
+BIASED = replace(GPT, biases="all")
 DOCUMENTS = replace(LLAMA, document_end=ord(" "))  # as if each word was a document
 MIXES = [
     (LLAMA, "pp=2,dp=2,fsdp=2,tp=2", {"zero": 3, "microbatches": 4, "clip": 0.5}),
@@ -51,6 +52,8 @@ MIXES = [
     (GPT, "dp=2,cp=2,tp=2", {"zero": 2, "microbatches": 2, "remat": "selective"}),
     (LLAMA, "dp=2,cp=4,tp=2", {"zero": 3, "gather": "step", "remat": "none", "clip": 1.0}),
     (LLAMA, "fsdp=2,cp=2,tp=2", {"offload": "host", "clip": 0.5}),
+    (BIASED, "fsdp=4,tp=2", {"remat": "selective", "optimizer": "sgd"}),
+    (BIASED, "fsdp=8", {"remat": "segments"}),
     (DOCUMENTS, "dp=2,fsdp=2,tp=2", {"sequence_parallel": True, "optimizer": "sgd"}),
     (DOCUMENTS, "fsdp=2,cp=2,tp=2", {"context": "gather", "remat": "full", "clip": 0.5}),
     (DOCUMENTS, "dp=2,cp=4", {"context": "gather", "zero": 2, "microbatches": 2}),
@@ -66,7 +69,10 @@ def named(mesh: str, options: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("settings", "mesh", "options"),
     MIXES,
-    ids=[named(*mix) + " documents" * (settings is DOCUMENTS) for settings, *mix in MIXES],
+    ids=[
+        named(*mix) + " documents" * (settings is DOCUMENTS) + " biases" * (settings is BIASED)
+        for settings, *mix in MIXES
+    ],
 )
 def test_mixes_train_as_one_device(settings: Settings, mesh: str, options: dict) -> None:
     assert_trains_as_one_device(make_recipe(mesh, **options), settings)
