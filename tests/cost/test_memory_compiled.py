@@ -74,6 +74,15 @@ EXPERTS = [
     (SHARED, make("dp=2,ep=2", remat="segments")),
     (replace(SHARED, capacity_factor=1.25), make("dp=2,ep=2", remat="selective")),
 ]
+LORA = replace(SETTINGS, adapter_rank=8)
+NF4 = replace(LORA, d_model=256, d_ff=256, base_bits=4)
+ADAPTED = [
+    (LORA, make("dp=2")),
+    (LORA, make("dp=2,tp=2", remat="selective")),
+    (LORA, make("fsdp=4", gather="step")),
+    (NF4, make("fsdp=2,tp=2", microbatches=2)),
+    (replace(NF4, base_bits=8), make("dp=2", zero=1, remat="full")),
+]
 every_recipe = pytest.mark.parametrize(
     "recipe",
     RECIPES,
@@ -125,6 +134,7 @@ def predicted(recipe: Recipe, layers: int, settings: Settings = SETTINGS) -> dic
         table=recipe.table,
         gathers_layers=recipe.gathers_layers,
         tiles=by_tiles(recipe.attention, SEQUENCE),
+        adapter_rank=settings.adapter_rank,
     )
     return {term.name: float(term.value) for term in terms}
 
@@ -135,7 +145,8 @@ def test_arguments_are_exact(recipe: Recipe, settings: Settings = SETTINGS) -> N
     layers, _ = depths(recipe)
     held = predicted(recipe, layers, settings)
     tokens, steps = recipe.batch // recipe.layout.batch_parts * (SEQUENCE + 1), 1
-    expected = held["parameters"] + held["optimizer"] + 4 * (tokens + steps)
+    states = held["parameters"] + held.get("base", 0) + held["optimizer"]
+    expected = states + 4 * (tokens + steps)
     assert compiled(recipe, layers, settings).argument_size_in_bytes == expected
 
 
@@ -151,7 +162,7 @@ def test_more_layers_add_what_they_keep_and_their_gradients(
     grown = {name: large[name] - small[name] for name in large}
     kept = grown.pop("kept") + grown.pop("halves", 0)
     gradients = sum(grown.pop(name, 0) for name in ("found", "summed", "gathered"))
-    assert set(grown) == {"parameters", "optimizer"}
+    assert set(grown) - {"base"} == {"parameters", "optimizer"}
     assert added - gradients == pytest.approx(kept, rel=0.1)
 
 
@@ -165,6 +176,17 @@ def test_more_layers_add_what_they_keep_and_their_gradients(
     ],
 )
 def test_so_do_layers_of_experts(settings: Settings, recipe: Recipe) -> None:
+    test_arguments_are_exact(recipe, settings)
+    test_more_layers_add_what_they_keep_and_their_gradients(recipe, settings)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("settings", "recipe"),
+    ADAPTED,
+    ids=[f"{s.base_bits} {describe(recipe.layout)}" for s, recipe in ADAPTED],
+)
+def test_so_do_adapters_beside_a_base(settings: Settings, recipe: Recipe) -> None:
     test_arguments_are_exact(recipe, settings)
     test_more_layers_add_what_they_keep_and_their_gradients(recipe, settings)
 
