@@ -27,6 +27,7 @@ def decoder_memory(
     batch: int,
     sequence: int,
     each: States = ADAM_FP32,
+    block_bytes: float = 0,
     table: Table | None = None,
     gathers_layers: bool = False,
     tiles: bool = False,
@@ -44,6 +45,7 @@ def decoder_memory(
         batch: examples in a step, over all devices.
         sequence: positions of an example.
         each: bytes of the states for each parameter.
+        block_bytes: of the optimizer's state, for each block of a leaf.
         table: the schedule of the pipeline; None: there is none.
         gathers_layers: as in `decoder_traffic`.
         tiles: whether attention is by tiles on one device, too; over cp it always is.
@@ -60,6 +62,8 @@ def decoder_memory(
         "parameter_bytes": each.params,
         "gradient_bytes": each.gradients,
         "optimizer_bytes": each.optimizer,
+        "blocks": sum(_owned(leaf, layout) / leaf.block for leaf in leaves),
+        "block_bytes": block_bytes,
         "layers": architecture.layers / (table.stages if table else 1),
         "layer_bytes": total(decoder_arrays(architecture, layout, **sizes)),
         "half_bytes": total(half_arrays(architecture, layout, **sizes)),
@@ -76,7 +80,7 @@ def decoder_memory(
     summed = "owned" if gathers_layers or zero == 2 else "used"
     formulas = {
         "parameters": f"{'owned' if zero == 3 else 'used'}*parameter_bytes",
-        "optimizer": "owned*optimizer_bytes",
+        "optimizer": "owned*optimizer_bytes" + " + blocks*block_bytes" * (block_bytes > 0),
         "found": f"{found}*gradient_bytes",
         "summed": f"{summed}*gradient_bytes" if several else "0",
         "gathered": "used*parameter_bytes" if zero == 3 and not gathers_layers else "0",

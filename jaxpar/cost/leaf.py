@@ -16,6 +16,7 @@ class Leaf:
         split: the axes that split it while it is used.
         shared: the axes over which ZeRO shards it; none if it does not.
         layers: of how many layers it has the numbers; 0 if it is outside of the layers.
+        block: how many of its numbers are a block, where an optimizer's state is in 8 bits.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Leaf:
     split: tuple[str, ...]
     shared: tuple[str, ...]
     layers: int
+    block: int = 1
 
     def parts(self, layout: Layout) -> int:
         """Into how many parts it is split while it is used."""

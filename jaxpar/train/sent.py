@@ -13,6 +13,7 @@ import numpy as np
 from jaxpar.collectives.leaves import STACKED
 from jaxpar.cost.compress import Compressed
 from jaxpar.cost.decoder_traffic import bytes_over_axes, decoder_traffic
+from jaxpar.cost.eight_bits import block_of
 from jaxpar.cost.leaf import Leaf
 from jaxpar.cost.traffic import Message
 from jaxpar.inspector.report import Collective, Report
@@ -99,7 +100,8 @@ def leaves_of(settings: Settings, layout: Layout) -> list[Leaf]:
     for (path, leaf), spread in pairs:
         name = jax.tree_util.keystr(path, simple=True, separator=" ")
         layers = leaf.shape[0] if name.startswith(STACKED) else 0
-        leaves.append(Leaf(name, math.prod(leaf.shape), axes_of(spread.used), spread.axes, layers))
+        numbers, block = math.prod(leaf.shape), block_of(leaf.shape)
+        leaves.append(Leaf(name, numbers, axes_of(spread.used), spread.axes, layers, block))
     return leaves
 
 
