@@ -6,6 +6,7 @@ state is sharded as the leaf is. How long a block is depends on the whole leaf a
 mesh, so that a checkpoint of one mesh can be resumed on another.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,11 +16,12 @@ from jax import Array, lax
 from jaxtyping import Float, Int, PyTree, UInt8
 
 from jaxpar.cost.eight_bits import block_of
+from jaxpar.mesh import vary_alike
 from jaxpar.quantize import decode_blocks, dynamic_codebook, encode_blocks
 
 SIGNED = dynamic_codebook(signed=True)
 UNSIGNED = dynamic_codebook(signed=False)
-SLICE = 1 << 16  # numbers that are in float32 at a time
+SLICE = 1 << 14  # numbers that are in float32 at a time
 
 
 class Adam8bitState(NamedTuple):
@@ -64,7 +66,7 @@ def adam8bit_update(
     Source: Dettmers et al. 2022 (8-bit Optimizers via Block-wise Quantization), section 2
     """
     tree = jax.tree.structure(grads)
-    count = optax.safe_increment(state.count)
+    count = state.count + 1
     rule = _Rule(b1, b2, eps, count.astype(jnp.float32))
     leaves = zip(*map(jax.tree.leaves, (grads, *state[1:])), strict=True)
     moved = [rule.of_leaf(*of_leaf) for of_leaf in leaves]
@@ -103,7 +105,7 @@ def scale_by_adam8bit(
     return optax.GradientTransformation(init, update)
 
 
-def _zero_blocks(leaf: Array) -> Float[Array, "*n blocks"]:
+def _zero_blocks(leaf: Any) -> Float[Array, "..."]:
     shape = leaf.shape and (*leaf.shape[:-1], leaf.shape[-1] // block_of(leaf.shape))
     return jnp.zeros_like(leaf, jnp.float32, shape=shape)
 
@@ -121,14 +123,13 @@ class _Rule(NamedTuple):
     ) -> tuple[Array, ...]:
         """The move of a leaf, and what is kept of its moments."""
         if m_largest.shape == grad.shape:
-            move, m, v = self.of_numbers(grad, m_largest, v_largest)
+            move, m, v = self.of_numbers(grad.astype(jnp.float32), m_largest, v_largest)
             return move, m_codes, m, v_codes, v
-        held = grad, m_codes, m_largest, v_codes, v_largest
-        rows = m_largest.size
-        each = _divisor(rows, SLICE * rows // grad.size)  # blocks in a slice
-        slices = [one.reshape(rows // each, each, -1) for one in held]
-        results = lax.map(lambda given: self.of_slice(*given), slices)
-        return tuple(new.reshape(old.shape) for new, old in zip(results, held, strict=True))
+        held = grad.astype(jnp.float32), m_codes, m_largest, v_codes, v_largest
+        blocks = m_largest.size
+        each = _divisor(blocks, SLICE * blocks // grad.size)  # blocks in a slice
+        moved = _in_place(self.of_slice, [one.reshape(blocks // each, each, -1) for one in held])
+        return tuple(new.reshape(old.shape) for new, old in zip(moved, held, strict=True))
 
     def of_slice(
         self, grad: Array, m_codes: Array, m_largest: Array, v_codes: Array, v_largest: Array
@@ -146,11 +147,33 @@ class _Rule(NamedTuple):
 
     def of_numbers(self, grad: Array, m: Array, v: Array) -> tuple[Array, Array, Array]:
         """The move, and the new moments, in float32."""
-        grad = grad.astype(jnp.float32)
         m = self.b1 * m + (1 - self.b1) * grad
         v = self.b2 * v + (1 - self.b2) * grad**2
         root = jnp.sqrt(v / (1 - self.b2**self.t))
         return m / (1 - self.b1**self.t) / (root + self.eps), m, v
+
+
+def _in_place(
+    function: Callable[..., tuple[Array, ...]], arrays: Sequence[Array]
+) -> tuple[Array, ...]:
+    """The results of a function of one row of each array at a time, in the memory of the arrays.
+
+    The rows are taken in groups of several, each by a loop of its own. Without that loop, XLA would
+    read a row again after it is overwritten, and so copy the whole arrays for each row.
+    """
+    rows = len(arrays[0])
+    group = next((n for n in range(2, rows) if rows % n == 0), rows)
+
+    def update(place: Array, whole: list[Array]) -> list[Array]:
+        rows = [lax.dynamic_index_in_dim(one, place, keepdims=False) for one in whole]
+        results = lax.map(lambda row: function(*row), rows)
+        return [
+            lax.dynamic_update_index_in_dim(old, new, place, axis=0)
+            for old, new in zip(whole, results, strict=True)
+        ]
+
+    grouped = [one.reshape(rows // group, group, *one.shape[1:]) for one in vary_alike(*arrays)]
+    return tuple(lax.fori_loop(0, rows // group, update, grouped))
 
 
 def _divisor(number: int, most: int) -> int:

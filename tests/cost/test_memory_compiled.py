@@ -18,6 +18,7 @@ from jaxpar.layout import describe
 from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings
 from jaxpar.model.attention import by_tiles
+from jaxpar.parallel import adam8bit
 from jaxpar.train import setup
 from jaxpar.train.recipe import Recipe, make_recipe
 from jaxpar.train.sent import leaves_of
@@ -109,6 +110,7 @@ def compiled(recipe: Recipe, layers: int, settings: Settings = SETTINGS) -> Any:
     with (
         patch.object(setup, "_call_once", jax.eval_shape),
         patch.object(setup, "compile_program", compile_program),
+        patch.object(adam8bit, "SLICE", 1 << 9),  # little of a layer of this small model
         patch.object(setup, "_report", lambda *of: of[-1].executable.memory_analysis()),
     ):
         return setup.set_up(settings, recipe, mesh, tokens, 0, None).report

@@ -24,14 +24,14 @@ from tests.parallel.calls import Call, assert_docstring_holds
 
 P = jax.P
 LEAVES = {"w": (64, 96), "layers": (2, 64, 64), "gain": (40,), "scalar": ()}
-OPTIMIZER = scale_by_adam8bit(b2=0.99)
+OPTIMIZER: Any = scale_by_adam8bit(b2=0.99)
 
 
-def gradients(step: int) -> dict[str, np.ndarray]:
+def gradients(step: int) -> Any:
     """Numbers of several magnitudes, which differ from step to step."""
     rng = np.random.default_rng(step)
     return {
-        name: np.float32(10.0 ** (place - 1) * rng.normal(size=shape))
+        name: jnp.asarray(10.0 ** (place - 1) * rng.normal(size=shape), jnp.float32)
         for place, (name, shape) in enumerate(LEAVES.items())
     }
 
@@ -62,8 +62,8 @@ def test_moves_are_those_of_adam_on_what_the_state_stands_for() -> None:
         before = {name: moments(state, name) for name in LEAVES}
         moves, state = jax.jit(OPTIMIZER.update)(gradients(step), state)
         for name, g in gradients(step).items():
-            m, v = (np.asarray(one, np.float64) for one in before[name])
-            m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g.astype(np.float64) ** 2
+            m, v, g = (np.asarray(one, np.float64) for one in (*before[name], g))
+            m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g**2
             t = step + 1
             expected = m / (1 - 0.9**t) / (np.sqrt(v / (1 - 0.99**t)) + 1e-8)
             np.testing.assert_allclose(moves[name], expected, rtol=1e-4, atol=1e-5)
@@ -90,7 +90,7 @@ def test_little_is_held_beside_what_goes_in_and_out() -> None:
     leaf = jax.ShapeDtypeStruct((1024, 2048), jnp.float32)
     state = jax.eval_shape(OPTIMIZER.init, leaf)
     compiled = jax.jit(OPTIMIZER.update).lower(leaf, state).compile()
-    held = compiled.memory_analysis()
+    held: Any = compiled.memory_analysis()
     assert held.temp_size_in_bytes < leaf.size
     in_state = held.output_size_in_bytes - 4 * leaf.size
     assert 2 < in_state / leaf.size < 2.05
@@ -120,7 +120,7 @@ def test_shards_have_the_state_of_the_whole(sizes: str, stage: int) -> None:
 
 
 def test_a_step_without_gradients_keeps_zeros() -> None:
-    zeros = jax.tree.map(np.zeros_like, gradients(0))
+    zeros = jax.tree.map(jnp.zeros_like, gradients(0))
     moves, state = OPTIMIZER.update(zeros, OPTIMIZER.init(zeros))
     assert not any(np.any(leaf) for leaf in jax.tree.leaves((moves, state.m_largest)))
 
