@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 PER_NODE, MOST_PARAMETERS = 8, 1e18
 ESTIMATORS = "deepspeed, deepspeed-docs, megatron, accelerate, eleuther"
 SIZES = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "gated")
-OF_TRAINING = ("zero", "microbatch", "remat", "sequence_parallel", "chunks", "offload")
+OF_TRAINING = (
+    "zero", "microbatch", "remat", "sequence_parallel", "chunks", "offload", "optimizer",
+)  # fmt: skip
 OF_INFERENCE = ("cache_bits", "group")
 
 Name = Annotated[
@@ -42,7 +44,7 @@ Parameters = Annotated[
     typer.Option(metavar="N", help="Or only their number, such as 128e9: states alone."),
 ]
 IsTrained = Annotated[
-    bool, typer.Option("--training/--inference", help="Adam in mixed precision, or inference.")
+    bool, typer.Option("--training/--inference", help="Mixed precision, with Adam; or inference.")
 ]
 Devices = Annotated[
     int | None, whole("Their number; those that --mesh leaves become dp, or with --zero 3 fsdp.")
@@ -76,6 +78,14 @@ Chunks = Annotated[int | None, whole("Parts of the model on each stage of pp; 1 
 Offload = Annotated[
     str | None, typer.Option(metavar="WHAT", help="What host memory keeps: none, optimizer or all.")
 ]
+Optimizer = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="What updates the parameters: adamw, adam8bit (moments in 8 bits) or sgd (without "
+        "momentum); adamw unless given.",
+    ),
+]
 WeightBits = Annotated[int | None, whole("Bits of a parameter, in inference; 16 unless given.")]
 CacheBits = Annotated[int | None, whole("Bits of a key or value, in inference; 16 unless given.")]
 Group = Annotated[int | None, whole("Parameters that share a scale, in inference.")]
@@ -98,6 +108,7 @@ Examples:
   jaxpar memory --model gpt3-175b --mesh tp=8,pp=8 --remat selective
   jaxpar memory --model llama3-70b --inference --mesh tp=4 --batch 16
   jaxpar memory --parameters 128e9 --devices 1024 --zero 2
+  jaxpar memory --model llama3-8b --devices 8 --zero 1 --optimizer adam8bit
 """
 
 
@@ -125,6 +136,7 @@ def show_memory(
     sequence_parallel: SequenceParallel = False,
     chunks: Chunks = None,
     offload: Offload = None,
+    optimizer: Optimizer = None,
     weight_bits: WeightBits = None,
     cache_bits: CacheBits = None,
     group: Group = None,
@@ -167,13 +179,17 @@ def _answer(given: Mapping[str, Any]) -> Answer:
 
 
 def _footprint(given: Mapping[str, Any]) -> Footprint:
+    from jaxpar.checks import check_one_of
     from jaxpar.cost.planner.footprint import Inference, Training
+    from jaxpar.cost.zero import MIXED
 
     trained, tool = given["training"], given.get("estimator", "")
     mode = "--training" if trained else "--inference"
     idle: dict[str, str] = dict.fromkeys(OF_INFERENCE if trained else OF_TRAINING, mode)
     if trained and tool not in ("accelerate", "eleuther"):
         idle["weight_bits"] = mode
+    if tool:
+        idle["optimizer"] = f"--estimator {tool}, which counts Adam,"
     if not tool.startswith("deepspeed"):
         idle["largest_layer"] = f"--estimator {tool}" if tool else "no --estimator deepspeed"
     for name, reason in idle.items():
@@ -182,7 +198,9 @@ def _footprint(given: Mapping[str, Any]) -> Footprint:
     model, layout = _model(given), _layout(given)
     sequence = tokens(given.get("sequence"), model)
     if trained:
-        footprint = Training(model, layout, sequence, given.get("batch"))
+        optimizer = given.get("optimizer", "adamw")
+        check_one_of("memory", "--optimizer", optimizer, tuple(MIXED))
+        footprint = Training(model, layout, sequence, given.get("batch"), optimizer)
     else:
         names = ("weight_bits", "cache_bits", "group")
         bits = {name: given[name] for name in names if name in given}

@@ -51,13 +51,18 @@ Gather = Annotated[
     ),
 ]
 Optimizer = Annotated[
-    str, typer.Option(metavar="NAME", help="What updates the parameters: adamw or sgd.")
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="What updates the parameters: adamw, adam8bit (the same with moments in 8 bits, about "
+        "2 bytes a parameter in place of 8) or sgd.",
+    ),
 ]
 LearningRate = Annotated[
     float | None,
     typer.Option(
         metavar="RATE",
-        help="The highest learning rate; unless given, 0.001 with adamw and 0.1 with sgd.",
+        help="The highest learning rate; unless given, 0.1 with sgd and 0.001 with others.",
     ),
 ]
 Warmup = Annotated[
@@ -112,8 +117,8 @@ WeightDecay = Annotated[
     float | None,
     typer.Option(
         metavar="W",
-        help="How much adamw shrinks matrices in each step, over the learning rate; norms "
-        "stay. 0.01 unless given.",
+        help="How much adamw and adam8bit shrink matrices in each step, over the learning rate; "
+        "norms stay. 0.01 unless given.",
     ),
 ]
 Clip = Annotated[

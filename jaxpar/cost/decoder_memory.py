@@ -27,6 +27,7 @@ def decoder_memory(
     batch: int,
     sequence: int,
     each: States = ADAM_FP32,
+    block_bytes: float = 0,
     table: Table | None = None,
     gathers_layers: bool = False,
     tiles: bool = False,
@@ -46,6 +47,7 @@ def decoder_memory(
         batch: examples in a step, over all devices.
         sequence: positions of an example.
         each: bytes of the states for each parameter.
+        block_bytes: of the optimizer's state, for each block of a leaf.
         table: the schedule of the pipeline; None: there is none.
         gathers_layers: as in `decoder_traffic`.
         tiles: whether attention is by tiles on one device, too; over cp it always is.
@@ -71,6 +73,8 @@ def decoder_memory(
         "parameter_bytes": each.params,
         "gradient_bytes": each.gradients,
         "optimizer_bytes": each.optimizer,
+        "blocks": sum(_owned(leaf, layout) / leaf.block for leaf in trained),
+        "block_bytes": block_bytes,
         "layers": architecture.layers / (table.stages if table else 1),
         "layer_bytes": total(
             decoder_arrays(architecture, layout, **sizes, adapter_rank=adapter_rank)
@@ -91,7 +95,7 @@ def decoder_memory(
     formulas = {
         "parameters": f"{'owned' if zero == 3 else 'used'}*parameter_bytes",
         "base": f"base_{'owned' if zero == 3 else 'used'}_bytes",
-        "optimizer": "owned*optimizer_bytes",
+        "optimizer": "owned*optimizer_bytes" + " + blocks*block_bytes" * (block_bytes > 0),
         "found": f"{found}*gradient_bytes",
         "summed": f"{summed}*gradient_bytes" if several else "0",
         "gathered": f"{gathered}*(used*parameter_bytes + base_used_bytes)",

@@ -18,6 +18,7 @@ class Leaf:
         layers: of how many layers it has the numbers; 0 if it is outside of the layers.
         trained: whether it has a gradient.
         element_bytes: the bytes of a number; None: those of every other parameter.
+        block: how many of its numbers are a block, where an optimizer's state is in 8 bits.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Leaf:
     layers: int
     trained: bool = True
     element_bytes: int | None = None
+    block: int = 1
 
     def parts(self, layout: Layout) -> int:
         """Into how many parts it is split while it is used."""

@@ -7,6 +7,7 @@ Models, sections 3.1, 5 and 7.
 from dataclasses import dataclass
 
 from jaxpar.cost.communication import Number, wire_bytes
+from jaxpar.cost.eight_bits import BLOCK, CODE_BYTES, LARGEST_BYTES
 from jaxpar.layout import ZERO_STAGES as STAGES
 
 
@@ -33,6 +34,12 @@ class States:
 
 ADAM_FP32 = States(4, 4, 4 + 4)
 ADAM_MIXED = States(2, 2, 4 + 4 + 4)
+# In mixed precision, by the names of the optimizers of `jaxpar train`.
+MIXED = {
+    "adamw": ADAM_MIXED,
+    "adam8bit": States(2, 2, 4 + CODE_BYTES + LARGEST_BYTES / BLOCK),
+    "sgd": States(2, 2, 4),
+}
 
 
 def training_states(parameters: Number, each: States, n: int, stage: int) -> States:

@@ -216,6 +216,11 @@ LESSONS = (
         needs=("11",), minutes=40,
         prints=("slot_attention", "write_tokens"),
     ),
+    Lesson(
+        number="22", topic="smaller_models", title="Smaller models",
+        needs=("07",), minutes=40,
+        prints=("quantize_blocks", "nf4_quantize", "gptq"),
+    ),
 )  # fmt: skip
 
 EXERCISES = (
@@ -616,6 +621,10 @@ EXERCISES = (
     Exercise(
         id="serving_metrics", lesson="21", kind="value", minutes=15,
         title="how long users wait, and how many are served in time",
+    ),
+    Exercise(
+        id="adam8bit_update", lesson="22", kind="program", minutes=35,
+        title="a step of Adam with moments in 8 bits", needs=("mixed_precision_step",),
     ),
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ from jaxpar.train.recipe import Recipe
 
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 FLOAT_BYTES = 4
-OPTIMIZER_BYTES = {"adamw": 8, "sgd": 0}
+OPTIMIZER_BYTES = {"adamw": 8, "adam8bit": 2, "sgd": 0}
 UNITS = ((10**12, "TB"), (10**9, "GB"), (1, "bytes"))
 
 

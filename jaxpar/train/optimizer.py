@@ -1,5 +1,7 @@
 """The optimizer of a run: which leaves decay, and the learning rate of each step."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,12 +10,16 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
-from jaxpar.collectives.leaves import STACKED
+from jaxpar.collectives.leaves import STACKED, LeafLayouts
+from jaxpar.cost.eight_bits import block_of
 from jaxpar.long_run.learning_rates import cosine_schedule, wsd_schedule
+from jaxpar.mesh import entry_axes
 from jaxpar.model import is_dropped, is_load
+from jaxpar.parallel.adam8bit import scale_by_adam8bit
 
 # Without moments, a wrong scale of the gradients shows in the loss; with Adam's, it does not.
-RATES = {"adamw": 1e-3, "sgd": 0.1}
+RATES = {"adamw": 1e-3, "adam8bit": 1e-3, "sgd": 0.1}
+ADAMS = ("adamw", "adam8bit")  # which decay weights, and by whose rates muP goes
 WEIGHT_DECAY = 0.01  # as PyTorch's AdamW has it
 DECAYS = ("none", "cosine", "wsd")
 FINAL = 0.1  # the last rate over the peak: Hoffmann et al. 2022 (Chinchilla), section 3.1
@@ -31,7 +37,8 @@ class Optimization:
         decay: "none"; "cosine", down to a tenth over all steps that follow; or "wsd", which stays
             at the peak and decays linearly to a tenth over the last tenth of the steps.
         steps: the steps of a run that decays.
-        weight_decay: by how much AdamW shrinks matrices in each step, over the rate.
+        weight_decay: by how much AdamW, in 8 bits as well, shrinks matrices in each step, over the
+            rate.
         width: how many times as wide as the base of muP the model is; the matrices of layers have
             a rate that is so many times smaller. Their weight decay stays.
     """
@@ -47,7 +54,7 @@ class Optimization:
     def __str__(self) -> str:
         """The optimizer in words, which differ where the optimizers do."""
         words = f"{self.name} at {self._highest:g}"
-        if self.name == "adamw":
+        if self.name in ADAMS:
             words += f", weight decay {self.weight_decay:g}"
         if self.warmup:
             words += f", warm-up of {self.warmup} steps"
@@ -104,10 +111,10 @@ def make_optimization(
         raise ValueError(f"train: --learning-rate is {learning_rate}; use a number above 0")
     if weight_decay is not None and not weight_decay >= 0:
         raise ValueError(f"train: --weight-decay is {weight_decay}; use 0 or more")
-    if weight_decay is not None and name != "adamw":
+    if weight_decay is not None and name not in ADAMS:
         raise ValueError(
-            f"train: --weight-decay {weight_decay} with --optimizer {name}: only adamw decays its "
-            "weights; use adamw, or leave it out"
+            f"train: --weight-decay {weight_decay} with --optimizer {name}: only adamw and "
+            "adam8bit decay weights; use one of these, or leave it out"
         )
     if decay != "none" and warmup >= steps:
         raise ValueError(
@@ -128,16 +135,34 @@ def make_optimizer(optimization: Optimization) -> optax.GradientTransformation:
     """The optimizer as optax has it."""
     if optimization.name == "sgd":
         return optax.sgd(optimization.rate)
-    if optimization.width == 1:
+    if optimization.name == "adamw" and optimization.width == 1:
         return optax.adamw(
             optimization.rate, weight_decay=optimization.weight_decay, mask=decaying_leaves
         )
     return optax.chain(
-        optax.scale_by_adam(),
+        scale_by_adam8bit() if optimization.name == "adam8bit" else optax.scale_by_adam(),
         by_width(optimization.width),
         optax.add_decayed_weights(optimization.weight_decay, decaying_leaves),
         optax.scale_by_learning_rate(optimization.rate),
     )
+
+
+def check_blocks(
+    params: PyTree[Any], layouts: PyTree[LeafLayouts], sizes: Mapping[str, int]
+) -> None:
+    """Raises a ValueError if a block of a leaf's state in 8 bits would straddle devices."""
+    pairs = zip(jax.tree.leaves_with_path(params), jax.tree.leaves(layouts), strict=True)
+    for (path, leaf), layout in pairs:
+        last = layout.owned[-1] if len(layout.owned) == len(leaf.shape) > 0 else None
+        parts = math.prod(sizes[axis] for axis in entry_axes(last))
+        blocks = leaf.shape[-1] // block_of(leaf.shape) if leaf.shape else 1
+        if blocks % parts:
+            name = jax.tree_util.keystr(path, simple=True, separator=" ")
+            raise ValueError(
+                f"train: --optimizer adam8bit: {parts} devices split the last dim of {name}, of "
+                f"size {leaf.shape[-1]:,}, which has {blocks} blocks; no block may straddle two "
+                f"devices; let fewer devices split it, a divisor of {blocks}, or use adamw"
+            )
 
 
 def by_width(width: float) -> optax.GradientTransformation:

@@ -16,7 +16,7 @@ from jaxpar.parallel.precision import POLICIES
 from jaxpar.schedules import Table, make_table
 from jaxpar.schedules.files import read_table
 from jaxpar.train.compression import Compression, parse_compression
-from jaxpar.train.optimizer import DECAYS, RATES, Optimization, make_optimization
+from jaxpar.train.optimizer import ADAMS, DECAYS, RATES, Optimization, make_optimization
 from jaxpar.train.ramp import Ramp, parse_ramp
 from jaxpar.train.rounds import OUTERS
 
@@ -113,11 +113,11 @@ class Recipe:
         check_split(settings, self.layout)
         if settings.experts:
             self._check_experts()
-        if settings.mup_base and self.optimizer.name != "adamw":
+        if settings.mup_base and self.optimizer.name not in ADAMS:
             raise ValueError(
                 f"train: --mup-base {settings.mup_base} with --optimizer {self.optimizer.name}: "
-                "how rates change with the width is that of Adam here; use adamw, or leave "
-                "--mup-base out"
+                "how rates change with the width is that of Adam here; use adamw or adam8bit, or "
+                "leave --mup-base out"
             )
         if settings.adapter_rank:
             self._check_adapters(settings)
@@ -228,7 +228,7 @@ def make_recipe(
         learning_rate: the highest; None: that of `RATES`.
         warmup: over so many steps the learning rate rises to the highest.
         decay: how it falls afterwards, one of `DECAYS`.
-        weight_decay: of AdamW; None: `WEIGHT_DECAY`.
+        weight_decay: of AdamW, also in 8 bits; None: `WEIGHT_DECAY`.
         skip_spikes: how many times the running mean a gradient norm may be; None: any norm may be.
         average: the decay of an exponential average of the parameters; None: there is none.
         batch_ramp: how the batch grows to `batch`, as `parse_ramp` reads it; None: it does not.

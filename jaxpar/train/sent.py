@@ -14,6 +14,7 @@ import numpy as np
 from jaxpar.collectives.leaves import STACKED
 from jaxpar.cost.compress import Compressed
 from jaxpar.cost.decoder_traffic import bytes_over_axes, decoder_traffic
+from jaxpar.cost.eight_bits import block_of
 from jaxpar.cost.leaf import Leaf
 from jaxpar.cost.traffic import Message
 from jaxpar.inspector.report import Collective, Report
@@ -111,6 +112,7 @@ def leaves_of(settings: Settings, layout: Layout) -> list[Leaf]:
                 layers=leaf.shape[0] if name.startswith(STACKED) else 0,
                 trained=path in names_of_trained,
                 element_bytes=None if is_float else leaf.dtype.itemsize,
+                block=block_of(leaf.shape),
             )
         )
     return leaves

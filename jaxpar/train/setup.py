@@ -44,7 +44,7 @@ from jaxpar.train.offloading import (
     of_part,
     update_collectives,
 )
-from jaxpar.train.optimizer import make_optimizer
+from jaxpar.train.optimizer import check_blocks, make_optimizer
 from jaxpar.train.pipeline import by_schedule, schedule_notes
 from jaxpar.train.recipe import Recipe
 from jaxpar.train.rounds import (
@@ -104,6 +104,8 @@ def set_up(
     optimizer = skipping(optimizer, recipe.skip_spikes) if recipe.skip_spikes else optimizer
     scaling = LossScaling() if recipe.precision == "fp16" else None
     technique = technique_of(settings, recipe)
+    if recipe.optimizer.name == "adam8bit":
+        check_blocks(*map(trained, leaf_layouts_of(settings, recipe.layout)), recipe.layout.sizes)
     masters = _first_params(settings, recipe, technique, mesh, seed, weights)
     # The parameters as they are sent and multiplied.
     rounded = jax.jit(partial(cast, dtype=policy.params))

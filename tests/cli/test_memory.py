@@ -42,6 +42,16 @@ def test_states_of_a_number_of_parameters(run: Any) -> None:
     }
 
 
+def test_other_optimizers_have_smaller_states(run: Any) -> None:
+    def held(*options: str) -> int:
+        return answer(run, "--parameters", "64e8", *options)["terms"]["optimizer"]
+
+    assert held() == held("--optimizer", "adamw") == 12 * 64e8
+    assert held("--optimizer", "adam8bit") == (4 + 2 + 8 / 256) * 64e8
+    assert held("--optimizer", "sgd") == 4 * 64e8
+    assert "SGD in mixed precision" in run("memory", *LLAMA[1:], "--optimizer", "sgd").out
+
+
 def test_korthikanti_s_22b(run: Any) -> None:
     """Figure 1 in GiB: states, and activations with tensor parallelism, then with the rest."""
     options = ["--model", "megatron-22b", "--mesh", "tp=8", "--microbatch", "4"]
@@ -179,6 +189,9 @@ def test_every_term_is_a_line_where_there_is_no_terminal(run: Any) -> None:
         ([*LLAMA[1:], "--mesh", "pp=1000000"], "use pp=32"),
         ([*LLAMA[1:], "--devices", "99999999999999999999"], "use 1,048,576 at most"),
         ([*LLAMA[1:], "--inference", "--batch", "99999999999999999999"], "use 16,777,216 at most"),
+        ([*LLAMA[1:], "--optimizer", "lion"], "use one of adamw, adam8bit, sgd"),
+        ([*LLAMA[1:], "--inference", "--optimizer", "sgd"], "--inference says nothing"),
+        ([*COLD, "--optimizer", "sgd"], "which counts Adam, says nothing"),
         ([*COLD, "--largest-layer", "nan"], "give how many parameters there are"),
         ([*COLD, "--largest-layer", "-3"], "give how many parameters there are"),
     ],

@@ -28,6 +28,7 @@ Mutant = tuple[str, Answer, tuple[PropertyName, ...]]
 """A name, the wrong answer, and the properties by one of which it must fail."""
 
 FLOAT32_INSIDE = (
+    "adam8bit_update",  # its docstring promises moves in float32
     "flash_attention",  # sends nothing, and its docstring promises softmax and sums in float32
     "frugal_layers",  # as remat_layers, below
     "clip_gradients",  # its docstring promises squares and sums in float32
@@ -41,6 +42,7 @@ FLOAT32_INSIDE = (
     "sample_parallel",  # its docstring promises float32
 )
 ONE_DTYPE = (
+    "adam8bit_update",  # its moves are float32, and so are the floats of its state
     "bucketed_all_reduce",  # its docstring says that all leaves have the same dtype
     "mixed_precision_step",  # its parameters and their state are float32
 )

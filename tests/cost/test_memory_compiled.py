@@ -11,11 +11,14 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from jaxpar.cost.decoder_memory import decoder_memory
+from jaxpar.cost.eight_bits import CODE_BYTES, LARGEST_BYTES
+from jaxpar.cost.zero import ADAM_FP32
 from jaxpar.inspector.compiled import Compiled
 from jaxpar.layout import describe
 from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings
 from jaxpar.model.attention import by_tiles
+from jaxpar.parallel import adam8bit
 from jaxpar.train import setup
 from jaxpar.train.recipe import Recipe, make_recipe
 from jaxpar.train.sent import leaves_of
@@ -60,7 +63,13 @@ RECIPES = [
     make("pp=2", microbatches=4, remat="segments"),
     make("pp=2", schedule="zb-h1", microbatches=4),
     make("pp=2,tp=2", schedule="zb-h1", microbatches=4, remat="full", sequence_parallel=True),
+    make("dp=2,tp=2", zero=1, optimizer="adam8bit"),
+    make("pp=2,fsdp=2", microbatches=4, optimizer="adam8bit"),
 ]
+EACH = {
+    "adamw": (ADAM_FP32, 0),
+    "adam8bit": (replace(ADAM_FP32, optimizer=CODE_BYTES), LARGEST_BYTES),
+}
 MIXED = replace(SETTINGS, experts=4, top_k=2, d_ff=64)
 SHARED = replace(MIXED, shared_experts=2)
 EXPERTS = [
@@ -87,7 +96,8 @@ every_recipe = pytest.mark.parametrize(
     "recipe",
     RECIPES,
     ids=lambda recipe: (
-        f"{recipe.schedule} {describe(recipe.layout)}, gather {recipe.gather}, {recipe.attention}"
+        f"{recipe.schedule} {describe(recipe.layout)}, gather {recipe.gather}, "
+        f"{recipe.attention}, {recipe.optimizer.name}"
     ),
 )
 
@@ -109,6 +119,7 @@ def compiled(recipe: Recipe, layers: int, settings: Settings = SETTINGS) -> Any:
     with (
         patch.object(setup, "_call_once", jax.eval_shape),
         patch.object(setup, "compile_program", compile_program),
+        patch.object(adam8bit, "SLICE", 1 << 9),  # little of a layer of this small model
         patch.object(setup, "_report", lambda *of: of[-1].executable.memory_analysis()),
     ):
         return setup.set_up(settings, recipe, mesh, tokens, 0, None).report
@@ -125,12 +136,15 @@ def depths(recipe: Recipe) -> tuple[int, int]:
 def predicted(recipe: Recipe, layers: int, settings: Settings = SETTINGS) -> dict[str, float]:
     """Bytes of each term of a step of so many layers."""
     settings = replace(settings, layers=layers)
+    each, block_bytes = EACH[recipe.optimizer.name]
     terms = decoder_memory(
         settings.architecture,
         recipe.layout,
         leaves_of(settings, recipe.layout),
         batch=recipe.batch,
         sequence=SEQUENCE,
+        each=each,
+        block_bytes=block_bytes,
         table=recipe.table,
         gathers_layers=recipe.gathers_layers,
         tiles=by_tiles(recipe.attention, SEQUENCE),

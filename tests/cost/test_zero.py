@@ -5,6 +5,7 @@ import pytest
 from jaxpar.cost.zero import (
     ADAM_FP32,
     ADAM_MIXED,
+    MIXED,
     States,
     step_wire_bytes,
     training_state_bytes,
@@ -51,6 +52,10 @@ def test_each_stage_shards_one_state_more() -> None:
         States(20, 30, 50),
     ]
     assert ADAM_FP32.total == ADAM_MIXED.total == 16
+
+
+def test_moments_in_8_bits_are_a_code_and_a_part_of_a_scale_each() -> None:
+    assert MIXED["adam8bit"].optimizer - MIXED["sgd"].optimizer == 2 * (1 + 4 / 256)
 
 
 def test_stages_1_and_2_send_what_data_parallelism_sends_and_stage_3_half_as_much_again() -> None:

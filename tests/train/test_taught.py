@@ -142,6 +142,7 @@ def test_the_trainer_reaches_what_is_taught() -> None:
             make_recipe("dp=2,tp=2", zero=1, sequence_parallel=True, remat="segments"),
             make_recipe("dp=2,tp=2", precision="fp16"),
             make_recipe("fsdp=2", offload="host"),
+            make_recipe("dp=1", optimizer="adam8bit"),
             *(make_recipe("cp=2", context=by) for by in CONTEXT_KINDS),
             make_recipe("dp=2", compress="int8"),
             make_recipe("dp=2", compress="sign"),

@@ -11,7 +11,7 @@ from jaxpar.cost.inference import inference_memory, rule_of_thumb
 from jaxpar.cost.layout import REMATS, check_layout, remats
 from jaxpar.cost.memory import host_memory, training_memory
 from jaxpar.cost.terms import Term, make_term
-from jaxpar.cost.zero import ADAM_MIXED
+from jaxpar.cost.zero import MIXED
 from jaxpar.layout import OFFLOAD_KINDS, ZERO_STAGES, Layout
 
 MOST_DEVICES = 1 << 14
@@ -19,19 +19,21 @@ MOST_DEVICES = 1 << 14
 
 @dataclass(frozen=True)
 class Training:
-    """A model that is trained with Adam in mixed precision.
+    """A model that is trained in mixed precision.
 
     Attributes:
         model: its sizes; or its number of parameters, of which the states alone are known.
         layout: how it is spread.
         sequence: positions of an example.
         batch: examples in a step, over all devices; None: enough to fill the pipeline.
+        optimizer: one of `jaxpar.cost.zero.MIXED`.
     """
 
     model: Architecture | float
     layout: Layout
     sequence: int
     batch: int | None = None
+    optimizer: str = "adamw"
 
     def check(self, where: str) -> None:
         """Raises ValueError if the model cannot be spread so."""
@@ -66,7 +68,7 @@ class Training:
         """What a device of the fullest stage holds."""
         if isinstance(self.model, Architecture):
             sizes = {"sequence": self.sequence, "batch": self.batch}
-            return training_memory(self.model, self.layout, **sizes)
+            return training_memory(self.model, self.layout, **sizes, each=MIXED[self.optimizer])
         return [
             term for term in self._states() if term.name not in OFFLOAD_KINDS[self.layout.offload]
         ]
@@ -74,13 +76,13 @@ class Training:
     def host_terms(self) -> list[Term]:
         """What such a device has in the memory of its host."""
         if isinstance(self.model, Architecture):
-            return host_memory(self.model, self.layout)
+            return host_memory(self.model, self.layout, each=MIXED[self.optimizer])
         on_host = OFFLOAD_KINDS[self.layout.offload]
         return [term for term in self._states() if term.name in on_host]
 
     def _states(self) -> Iterator[Term]:
         """The states of training of a number of parameters, which tp and pp split evenly."""
-        layout, each = self.layout, ADAM_MIXED
+        layout, each = self.layout, MIXED[self.optimizer]
         numbers = {"parameters": self.model, "tp": layout.tp, "pp": layout.pp}
         numbers["shards"] = layout.state_shards
         split = " / (tp * pp)" if layout.tp * layout.pp > 1 else ""

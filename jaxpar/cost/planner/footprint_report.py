@@ -22,6 +22,7 @@ from jaxpar.cost.terms import Term, show_number
 from jaxpar.layout import describe
 
 GIB = 2**30
+OPTIMIZERS = {"adamw": "Adam", "adam8bit": "Adam in 8 bits", "sgd": "SGD"}
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,9 @@ class Answer:
         """The question: the model, and how it is spread."""
         footprint, layout = self.footprint, self.footprint.layout
         model, trained = footprint.model, isinstance(footprint, Training)
+        purpose = ", for inference"
+        if isinstance(footprint, Training):
+            purpose = f", trained with {OPTIMIZERS[footprint.optimizer]}"
         what = f"{show_number(_count(model))} parameters"
         spread = f"mesh {layout.mesh}, ZeRO {layout.zero}" if trained else f"mesh {layout.mesh}"
         if isinstance(model, Architecture):
@@ -103,7 +107,7 @@ class Answer:
             spread = describe(layout) if trained else spread
             spread += f"; {footprint.sequence:,} tokens in an example"
             spread += "" if trained else f", {footprint.batch:,} at once"
-        what += ", trained with Adam" if trained else ", for inference"
+        what += purpose
         what += " in mixed precision" if trained and not self.tool else ""
         lines = [what, f"{layout.devices:,} device{'s' * (layout.devices > 1)}: {spread}"]
         return [*lines, f"As {self.tool} counts {self.counted}"] if self.tool else lines
