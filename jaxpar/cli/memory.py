@@ -23,6 +23,7 @@ ESTIMATORS = "deepspeed, deepspeed-docs, megatron, accelerate, eleuther"
 SIZES = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "gated")
 OF_TRAINING = (
     "zero", "microbatch", "remat", "sequence_parallel", "chunks", "offload", "optimizer",
+    "adapter", "base_bits",
 )  # fmt: skip
 OF_INFERENCE = ("cache_bits", "group")
 
@@ -86,6 +87,17 @@ Optimizer = Annotated[
         "momentum); adamw unless given.",
     ),
 ]
+Adapter = Annotated[
+    str | None,
+    typer.Option(
+        metavar="lora:RANK",
+        help="Train only two narrow matrices of this rank beside each matrix of a layer (LoRA).",
+    ),
+]
+BaseBits = Annotated[
+    int | None,
+    typer.Option(metavar="8|4", help="Bits of the matrices beside adapters; 16 unless given."),
+]
 WeightBits = Annotated[int | None, whole("Bits of a parameter, in inference; 16 unless given.")]
 CacheBits = Annotated[int | None, whole("Bits of a key or value, in inference; 16 unless given.")]
 Group = Annotated[int | None, whole("Parameters that share a scale, in inference.")]
@@ -109,6 +121,7 @@ Examples:
   jaxpar memory --model llama3-70b --inference --mesh tp=4 --batch 16
   jaxpar memory --parameters 128e9 --devices 1024 --zero 2
   jaxpar memory --model llama3-8b --devices 8 --zero 1 --optimizer adam8bit
+  jaxpar memory --model llama3-70b --adapter lora:16 --base-bits 4 --remat full
 """
 
 
@@ -137,6 +150,8 @@ def show_memory(
     chunks: Chunks = None,
     offload: Offload = None,
     optimizer: Optimizer = None,
+    adapter: Adapter = None,
+    base_bits: BaseBits = None,
     weight_bits: WeightBits = None,
     cache_bits: CacheBits = None,
     group: Group = None,
@@ -180,6 +195,8 @@ def _answer(given: Mapping[str, Any]) -> Answer:
 
 def _footprint(given: Mapping[str, Any]) -> Footprint:
     from jaxpar.checks import check_one_of
+    from jaxpar.cost.adapters import read_adapter
+    from jaxpar.cost.architecture import Architecture
     from jaxpar.cost.planner.footprint import Inference, Training
     from jaxpar.cost.zero import MIXED
 
@@ -189,7 +206,8 @@ def _footprint(given: Mapping[str, Any]) -> Footprint:
     if trained and tool not in ("accelerate", "eleuther"):
         idle["weight_bits"] = mode
     if tool:
-        idle["optimizer"] = f"--estimator {tool}, which counts Adam,"
+        for name in ("optimizer", "adapter", "base_bits"):
+            idle[name] = f"--estimator {tool}, which counts Adam on all parameters,"
     if not tool.startswith("deepspeed"):
         idle["largest_layer"] = f"--estimator {tool}" if tool else "no --estimator deepspeed"
     for name, reason in idle.items():
@@ -200,7 +218,14 @@ def _footprint(given: Mapping[str, Any]) -> Footprint:
     if trained:
         optimizer = given.get("optimizer", "adamw")
         check_one_of("memory", "--optimizer", optimizer, tuple(MIXED))
-        footprint = Training(model, layout, sequence, given.get("batch"), optimizer)
+        rank, bits = read_adapter("memory", given.get("adapter"), given.get("base_bits"))
+        if rank and not isinstance(model, Architecture):
+            raise ValueError(
+                f"memory: --adapter {given['adapter']} with a number of parameters: adapters stand "
+                "beside matrices whose sizes are not known; give a --model or its sizes"
+            )
+        batch = given.get("batch")
+        footprint = Training(model, layout, sequence, batch, optimizer, rank, bits)
     else:
         names = ("weight_bits", "cache_bits", "group")
         bits = {name: given[name] for name in names if name in given}

@@ -26,6 +26,7 @@ jaxpar plan --model gpt3-175b --hardware a100 --mesh tp=8,pp=8,dp=16 --explain
 jaxpar plan --devices 64 --mesh dp=8,tp=8 --compare fsdp=64
 jaxpar plan --model gpt2-xl --mesh pp=2,dp=2,tp=2 --batch 16 --export jaxpar
 jaxpar plan --model gpt2 --hardware rtx4090 --devices 1 --batch 64 --sites 2 --line 1
+jaxpar plan --model llama3-70b --hardware rtx4090 --devices 8 --adapter lora:16 --base-bits 4
 """
 SEARCHED = "searched unless given"
 PROGRAMS = ("jaxpar",)
@@ -68,6 +69,17 @@ Offload = Annotated[
         help="What host memory keeps: none, optimizer or all; unless given, tried on a mesh that "
         "nothing else fits.",
     ),
+]
+Adapter = Annotated[
+    str | None,
+    typer.Option(
+        metavar="lora:RANK",
+        help="Train only two narrow matrices of this rank beside each matrix of a layer (LoRA).",
+    ),
+]
+BaseBits = Annotated[
+    int | None,
+    typer.Option(metavar="8|4", help="Bits of the matrices beside adapters; 16 unless given."),
 ]
 Overlap = Annotated[
     bool, typer.Option("--overlap", help="Most of what can run beside arithmetic does so.")
@@ -119,6 +131,8 @@ def plan_training(
     sequence_parallel: SequenceParallel = None,
     context: Context = None,
     offload: Offload = None,
+    adapter: Adapter = None,
+    base_bits: BaseBits = None,
     overlap: Overlap = False,
     mtbf_hours: Mtbf = None,
     sites: SiteCount = None,
@@ -138,9 +152,11 @@ def plan_training(
     them twice, as selective does.
     """
     from jaxpar.checks import check_one_of
+    from jaxpar.cost.adapters import adapter_states, read_adapter
     from jaxpar.cost.goodput import DEVICE_MTBF_HOURS
     from jaxpar.cost.hardware import find_cluster
     from jaxpar.cost.planner import Job, explore
+    from jaxpar.cost.zero import ADAM_MIXED
 
     choices = {"zero": zero, "remat": remat, "microbatch": microbatch, "chunks": chunks}
     choices |= {"sequence_parallel": sequence_parallel, "context": context, "offload": offload}
@@ -155,7 +171,18 @@ def plan_training(
         axes, beside = parse_axes("plan", mesh), parse_axes("plan", compare)
         architecture, cluster = _architecture(model), find_cluster(hardware)
         count = devices or (prod(axes.values()) if axes else cluster.devices_per_node)
-        job = Job(architecture, cluster, count, batch, tokens(sequence, architecture))
+        rank, bits = read_adapter("plan", adapter, base_bits)
+        if rank and export:
+            raise ValueError(
+                f"plan: --export {export} with --adapter {adapter}: `jaxpar train` takes it beside "
+                "weights that only you have; export without it, and add --from and --adapter"
+            )
+        states = (
+            adapter_states(architecture, ADAM_MIXED, rank=rank, base_bits=bits)
+            if rank
+            else ADAM_MIXED
+        )
+        job = Job(architecture, cluster, count, batch, tokens(sequence, architecture), states)
         found = explore(job, fixed | axes, **more)
         other = explore(job, fixed | beside, **more).plans[0] if beside else None
         if html:

@@ -529,16 +529,17 @@ class _Chosen:
 
     def decoder(self) -> tuple[Settings, Weights | None]:
         """The decoder, and the weights that its run begins with."""
+        from jaxpar.cost.adapters import read_adapter
         from jaxpar.model import Settings
-        from jaxpar.train.trained import parse_adapter
         from jaxpar.train.weights import open_weights
 
         if self.folder is None:
+            read_adapter("train", None, self.base_bits)
             return Settings(**self.sizes), None
-        rank = parse_adapter(self.adapter) if self.adapter else 0
+        rank, bits = read_adapter("train", self.adapter, self.base_bits)
         weights = open_weights(f"train: --from {self.folder}", self.folder)
         settings = weights.settings_for(self.sequence, self.sizes["sequence"])
-        return replace(settings, adapter_rank=rank, base_bits=self.base_bits), weights
+        return replace(settings, adapter_rank=rank, base_bits=bits), weights
 
 
 def _chosen(
@@ -557,11 +558,6 @@ def _chosen(
         raise BadUseError(
             f"train: --adapter {adapter} without --from: an adapter stands beside weights that are "
             "trained already; give their folder with --from"
-        )
-    if base_bits and not adapter:
-        raise BadUseError(
-            f"train: --base-bits {base_bits} without --adapter: numbers in few bits cannot be "
-            "trained; give an adapter, such as --adapter lora:16"
         )
     sources = {name: context.get_parameter_source(name) for name in sizes}
     given = [name for name, source in sources.items() if source and source.name != "DEFAULT"]

@@ -36,14 +36,15 @@ def training_memory(
 
     "parameters", "gradients" and "optimizer" are the device's shards of the states of training,
     except for those that wait on the host. "gathered" are the layers that are temporarily held in
-    full. "activations" is what the layers keep of all microbatches in flight, "recomputed" what the
+    full, and "decoded" is the one that is held as numbers where parameters have fewer bits.
+    "activations" is what the layers keep of all microbatches in flight, "recomputed" what the
     one layer keeps that is being recomputed, "context" the keys and values of all positions in one
     layer with their gradients, where they are gathered over cp, "outside" what is kept before and
     after the layers, and "logits" are those of one microbatch with their gradient, in float32.
 
     `batch` is the number of examples in a step, over all devices; None means enough to fill the
     pipeline. `each` gives the bytes for each parameter; an element of an activation has as many
-    bytes as a parameter.
+    bytes as a parameter in a product.
 
     Raises:
         ValueError: the formulas do not know this kind of remat or of offload.
@@ -54,8 +55,9 @@ def training_memory(
         on_host = OFFLOAD_KINDS[layout.offload]
         states = [term for term in stage.states(each) if term.name not in on_host]
         in_flight = microbatches_in_flight(layout, stage.index, batch)
-        kept = stage.activations(sequence, in_flight, int(each.params))
-        return [term for term in (*states, stage.gathered(each), *kept) if np.any(term.value)]
+        kept = stage.activations(sequence, in_flight, each.element_bytes)
+        whole = stage.gathered(each), stage.decoded(each)
+        return [term for term in (*states, *whole, *kept) if np.any(term.value)]
 
     return _fullest(held, architecture, layout)
 
@@ -162,6 +164,13 @@ class _Stage:
         numbers = {"parameter_bytes": each.params, "gradient_bytes": each.gradients}
         numbers |= {"layer": layer, "outside": self._outside * elsewhere}
         return make_term("gathered", whole, numbers)
+
+    def decoded(self, each: States) -> Term:
+        """The parameters of a layer as the products use them, if they are stored in fewer bytes."""
+        layer = _largest(kind.parameters + kind.experts for kind in self._kinds)
+        fewer = each.computed is not None and each.params < each.computed
+        numbers = {"layer": layer * fewer, "element_bytes": each.element_bytes}
+        return make_term("decoded", "layer * element_bytes", numbers)
 
     def activations(self, sequence: int, in_flight: Any, element_bytes: int) -> Iterator[Term]:
         """What is kept for the gradient, and the logits."""

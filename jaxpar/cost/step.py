@@ -26,6 +26,7 @@ from jaxpar.cost.layout import check_formulas
 from jaxpar.cost.network import collective_seconds
 from jaxpar.cost.terms import Term, make_term, total
 from jaxpar.cost.traffic import Message, step_traffic
+from jaxpar.cost.zero import ADAM_MIXED, States
 from jaxpar.layout import Layout
 
 # The bytes through memory of a backward pass over those of the forward pass. Where the forward pass
@@ -49,8 +50,12 @@ def step_terms(
     batch: int,
     sequence: int,
     overlap: bool = False,
+    each: States = ADAM_MIXED,
 ) -> list[Term]:
     """Seconds of a step on a device of the slowest stage, by what they are spent on.
+
+    `each` are the states of training. Where not all parameters are trained, the products find no
+    gradients of weights.
 
     Without `overlap`, nothing overlaps. With it, these messages run beside computation for as long
     as that lasts, and the fraction `Efficiency.overlap` of them takes no time of its own: gradients
@@ -68,9 +73,9 @@ def step_terms(
     """
     check_formulas("step_terms", layout)
     cluster = _reached(cluster)
-    numbers = _numbers(architecture, layout, cluster, batch, sequence)
+    numbers = _numbers(architecture, layout, cluster, batch, sequence, each)
     work = list(_work(numbers, _again(architecture, layout)))
-    messages = step_traffic(architecture, layout, batch=batch, sequence=sequence)
+    messages = step_traffic(architecture, layout, batch=batch, sequence=sequence, each=each)
     seconds = _seconds(messages, layout, cluster)
     sent = list(_hidden(messages, seconds, cluster, numbers, work) if overlap else seconds)
     stage = [term for message, term in zip(messages, sent, strict=True) if _in_stage(message)]
@@ -152,7 +157,7 @@ def _reached(cluster: Cluster) -> Cluster:
 
 
 def _numbers(
-    a: Architecture, layout: Layout, cluster: Cluster, batch: int, sequence: int
+    a: Architecture, layout: Layout, cluster: Cluster, batch: int, sequence: int, each: States
 ) -> dict[str, Any]:
     """The values of the names in formulas; most are those of one microbatch."""
     products, attention, token_bytes, widths = 0, 0, 0, 0
@@ -167,8 +172,8 @@ def _numbers(
             widths = widths + layers * (4 * a.hidden + 2 * _width(a, mixed=mixed) / layout.tp)
     heads = (experts + dense) * 2 * (a.heads + a.key_heads) * a.d_head / layout.tp
     # The product writes scores, softmax and dropout read and write them, a product reads them.
-    each = 0 if a.fused_attention else 2 + 4 + 4 + 1 + 2
-    score_bytes = each * a.heads / layout.tp * sequence
+    of_score = 0 if a.fused_attention else 2 + 4 + 4 + 1 + 2
+    score_bytes = of_score * a.heads / layout.tp * sequence
     rings = layout.context in ("zigzag", "ring")
     if layout.context == "ring":  # all wait for the last device, which sees the keys of every other
         attention = attention * (2 - 1 / layout.cp)
@@ -193,7 +198,8 @@ def _numbers(
         "score_bytes": (experts + dense) * score_bytes,
         "head_flops": head_flops(a, layout.microbatch, sequence).value,
         "vocab": a.vocab,
-        "updated": shard if layout.zero > 0 else whole,
+        "passes": 3 if each.trained == 1 else 2,
+        "updated": each.trained * (shard if layout.zero > 0 else whole),
         "held": shard if layout.zero == 3 else whole,
         "flops": peak_flops(cluster.device) * cluster.efficiency.products,
         "bandwidth": cluster.device.memory_bytes_per_second * cluster.efficiency.memory,
@@ -231,7 +237,7 @@ def _token_bytes(a: Architecture, layout: Layout, *, mixed: bool) -> Any:
 
 def _work(numbers: Mapping[str, Any], remat: str) -> Iterator[Term]:
     """What the layers of a stage compute, for all microbatches."""
-    yield make_term("products", f"3*{_PRODUCTS}", numbers)
+    yield make_term("products", f"passes*{_PRODUCTS}", numbers)
     yield make_term("attention", f"3*{_ATTENTION}", numbers)
     yield make_term("memory traffic", f"{1 + BACKWARD_BYTES}*{_TRAFFIC}", numbers)
     if remat == "full":
@@ -249,7 +255,7 @@ def _head(numbers: Mapping[str, Any]) -> Term:
 
     Logits are written and read in 16 bits and in float32, and so are their gradients.
     """
-    head = "3*head_flops/(tp*cp*flops) + 16*tokens*vocab/(tp*bandwidth)"
+    head = "passes*head_flops/(tp*cp*flops) + 16*tokens*vocab/(tp*bandwidth)"
     less = "shorter*layers_seconds/layers"
     return make_term("head", f"max(0, microbatches*({head}) - {less})", numbers)
 
@@ -306,7 +312,8 @@ def _hidden(
             continue
         often = np.minimum(message.times / numbers["microbatches"], 1)
         # Within a layer, a ring runs beside attention, and others beside the gradients of weights.
-        layer = 3 * attention if "cp" in message.axes else products
+        of_weights = products if numbers["passes"] > 2 else 0 * products
+        layer = 3 * attention if "cp" in message.axes else of_weights
         beside = np.minimum(passes.get(message.hides, layer) * often, left)
         left = left - np.minimum(term.value, beside)
         more = {"hidden": cluster.efficiency.overlap, "beside": beside}

@@ -20,11 +20,21 @@ class States:
         gradients: their gradients.
         optimizer: what the optimizer keeps; for Adam two moments, and in mixed precision the
             parameters in float32, too.
+        computed: a parameter while a product uses it, and an activation; None: as `params`.
+        trained: the fraction of the parameters that have gradients and an optimizer's state; the
+            bytes of these are means over all parameters.
     """
 
     params: Number
     gradients: Number
     optimizer: Number
+    computed: Number | None = None
+    trained: Number = 1
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an activation."""
+        return int(self.params if self.computed is None else self.computed)
 
     @property
     def total(self) -> Number:

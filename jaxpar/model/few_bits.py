@@ -9,11 +9,10 @@ from typing import Any
 from jax import Array
 from jaxtyping import PyTree
 
+from jaxpar.cost.adapters import BLOCK
 from jaxpar.parallel.tensor import COLUMNS, ROWS
 from jaxpar.quantize import dequantize_blocks, nf4_dequantize, nf4_quantize, quantize_blocks
 
-BITS = (8, 4)
-BLOCK = 64  # Dettmers et al. 2023 (QLoRA), section 3
 CODES, SCALES = "codes", "scales"
 
 

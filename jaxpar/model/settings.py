@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from jaxpar.cost.adapters import adapter_of
+from jaxpar.cost.adapters import BITS, BLOCK, adapter_of
 from jaxpar.cost.architecture import Architecture, Experts
 from jaxpar.mesh import few_divisors
-from jaxpar.model.few_bits import BITS, BLOCK
 from jaxpar.nn import RopeScaling
 
 KINDS = {

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jaxpar.checks import check_one_of
+from jaxpar.cost.adapters import BLOCK
 from jaxpar.layout import AXES, CONTEXT_KINDS, REMAT_KINDS, ZERO_STAGES, Layout
 from jaxpar.mesh import divide, parse_mesh
 from jaxpar.model import Settings, Split, check_split
 from jaxpar.model.attention import KINDS as ATTENTIONS
 from jaxpar.model.attention import RINGS
-from jaxpar.model.few_bits import BLOCK
 from jaxpar.parallel.pipeline import layer_order
 from jaxpar.parallel.precision import POLICIES
 from jaxpar.schedules import Table, make_table

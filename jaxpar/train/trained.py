@@ -3,22 +3,9 @@
 The others, the base, have no gradients, no optimizer state, and no weights in float32.
 """
 
-import re
 from typing import Any
 
 from jaxpar.model.leaf_names import ADAPTER
-
-
-def parse_adapter(text: str) -> int:
-    """The rank in an adapter's name, "lora:16".
-
-    Raises:
-        ValueError: it is not of this form.
-    """
-    found = re.fullmatch(r"lora:([1-9]\d{0,4})", text)
-    if not found:
-        raise ValueError(f"train: --adapter is {text!r}; use lora and a rank, such as lora:16")
-    return int(found[1])
 
 
 def trained(params: Any) -> Any:

@@ -52,6 +52,17 @@ def test_other_optimizers_have_smaller_states(run: Any) -> None:
     assert "SGD in mixed precision" in run("memory", *LLAMA[1:], "--optimizer", "sgd").out
 
 
+def test_adapters_alone_have_gradients_and_moments(run: Any) -> None:
+    llama = ["memory", "--model", "llama3-8b", "--adapter", "lora:16", "--json"]
+    whole, coded = (run(*llama, *more).json["terms"] for more in ([], ["--base-bits", "4"]))
+    assert whole["gradients"] == coded["gradients"] == 2 * 41_943_040
+    assert whole["optimizer"] == 12 * 41_943_040
+    assert coded["parameters"] < 0.4 * whole["parameters"]
+    assert coded["decoded"] == 2 * 218_112_000
+    ended = run("memory", "--model", "llama3-8b", "--adapter", "lora:16", "--base-bits", "4")
+    assert "8,030,261,248 parameters of 4 bits, with LoRA of rank 16, trained with" in ended.out
+
+
 def test_korthikanti_s_22b(run: Any) -> None:
     """Figure 1 in GiB: states, and activations with tensor parallelism, then with the rest."""
     options = ["--model", "megatron-22b", "--mesh", "tp=8", "--microbatch", "4"]

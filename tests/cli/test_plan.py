@@ -20,6 +20,16 @@ def test_a_table_of_plans_and_why_the_first_wins(run: Any) -> None:
     assert max(map(len, ended.out.splitlines())) <= 80
 
 
+def test_adapters_beside_a_base_in_4_bits_fit_where_the_model_does_not(run: Any) -> None:
+    large = ["plan", "--model", "llama3-70b", "--hardware", "rtx4090", "--devices", "8"]
+    large += ["--batch", "16", "--sequence", "2048", "--offload", "none"]
+    assert "takes 149.0 GB of a device's 24.0 GB" in run(*large).err
+    ended = run(*large, "--adapter", "lora:16", "--base-bits", "4")
+    assert ended.code == 0
+    assert "and 0.29% as many in adapters, which are" in ended.out
+    assert run(*large, "--base-bits", "4").err.startswith("plan: --base-bits 4 without --adapter")
+
+
 def test_json_has_plans_best_first(run: Any) -> None:
     found = run(*LLAMA, "--json").json["plans"]
     assert len(found) == 10

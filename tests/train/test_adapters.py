@@ -20,7 +20,7 @@ from jaxpar.train.recipe import Recipe, make_recipe
 from jaxpar.train.run import Run, begin
 from jaxpar.train.saved import read_saved
 from jaxpar.train.text import read_library
-from jaxpar.train.trained import parse_adapter, replaced, trained
+from jaxpar.train.trained import replaced, trained
 from jaxpar.train.weights import Weights, open_weights
 from tests.train.runs import SETTINGS, assert_trains_as_one_device, compile_quickly
 from tests.train.runs import trained as taken_by
@@ -189,9 +189,3 @@ def test_what_adapters_do_not_go_with_is_refused(options: dict[str, Any], line: 
 def test_impossible_settings_are_refused(sizes: dict[str, int], line: str) -> None:
     with pytest.raises(ValueError, match=line):
         Settings(**sizes)
-
-
-@pytest.mark.parametrize("text", ["lora", "lora:0", "lora:-1", "lora:x", "dora:4", ""])
-def test_other_adapters_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="use lora and a rank, such as lora:16"):
-        parse_adapter(text)

@@ -13,6 +13,7 @@ from jaxpar.checks import check_one_of
 from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.hardware import Cluster
 from jaxpar.cost.layout import REMATS, check_axis, remats, unfit
+from jaxpar.cost.zero import ADAM_MIXED, States
 from jaxpar.layout import AXES, CONTEXT_KINDS, OFFLOAD_KINDS, ZERO_STAGES, Layout
 
 BLOCK = 1 << 15  # layouts at once; the numbers of their terms take a hundred MB
@@ -29,6 +30,7 @@ class Job:
         devices: how many of them.
         batch: examples in a step, over all devices.
         sequence: positions in an example.
+        each: the states of training.
     """
 
     architecture: Architecture
@@ -36,6 +38,7 @@ class Job:
     devices: int
     batch: int
     sequence: int
+    each: States = ADAM_MIXED
 
 
 def layouts(job: Job, fixed: Mapping[str, Any], offload: str) -> Iterator[Layout]:

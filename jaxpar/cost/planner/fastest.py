@@ -15,7 +15,6 @@ from jaxpar.cost.planner.advice import advice, too_little_memory
 from jaxpar.cost.planner.candidates import Job, layouts, names_mesh, offloads
 from jaxpar.cost.planner.plan import RESERVE, Plan, fits_host, memory_terms, pick, time_terms
 from jaxpar.cost.terms import total
-from jaxpar.cost.zero import ADAM_MIXED
 from jaxpar.layout import AXES, Layout
 
 FIELDS = tuple(field.name for field in fields(Layout))
@@ -96,7 +95,7 @@ def explore(
             f"{job.architecture.positions:,} tokens; use {job.architecture.positions:,} or fewer"
         )
     # A checkpoint has the parameters, and what the optimizer keeps.
-    states_bytes = (ADAM_MIXED.params + ADAM_MIXED.optimizer) * job.architecture.parameters
+    states_bytes = (job.each.params + job.each.optimizer) * job.architecture.parameters
     failing = failures(states_bytes, job.devices, mtbf_hours)
     tables = (_evaluate(job, fixed, offload, overlap) for offload in offloads(job, fixed))
     table, wanted = next((table for table in tables if table.seconds.size), None), ""

@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+from jaxpar.cost.adapters import adapter_states
 from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.hardware import Cluster
 from jaxpar.cost.inference import inference_memory, rule_of_thumb
 from jaxpar.cost.layout import REMATS, check_layout, remats
 from jaxpar.cost.memory import host_memory, training_memory
 from jaxpar.cost.terms import Term, make_term
-from jaxpar.cost.zero import MIXED
+from jaxpar.cost.zero import MIXED, States
 from jaxpar.layout import OFFLOAD_KINDS, ZERO_STAGES, Layout
 
 MOST_DEVICES = 1 << 14
@@ -27,6 +28,8 @@ class Training:
         sequence: positions of an example.
         batch: examples in a step, over all devices; None: enough to fill the pipeline.
         optimizer: one of `jaxpar.cost.zero.MIXED`.
+        adapter_rank: of adapters, which alone are trained; 0: there are none.
+        base_bits: of the matrices beside adapters; None: 16.
     """
 
     model: Architecture | float
@@ -34,6 +37,8 @@ class Training:
     sequence: int
     batch: int | None = None
     optimizer: str = "adamw"
+    adapter_rank: int = 0
+    base_bits: int | None = None
 
     def check(self, where: str) -> None:
         """Raises ValueError if the model cannot be spread so."""
@@ -68,7 +73,7 @@ class Training:
         """What a device of the fullest stage holds."""
         if isinstance(self.model, Architecture):
             sizes = {"sequence": self.sequence, "batch": self.batch}
-            return training_memory(self.model, self.layout, **sizes, each=MIXED[self.optimizer])
+            return training_memory(self.model, self.layout, **sizes, each=self._each)
         return [
             term for term in self._states() if term.name not in OFFLOAD_KINDS[self.layout.offload]
         ]
@@ -76,13 +81,20 @@ class Training:
     def host_terms(self) -> list[Term]:
         """What such a device has in the memory of its host."""
         if isinstance(self.model, Architecture):
-            return host_memory(self.model, self.layout, each=MIXED[self.optimizer])
+            return host_memory(self.model, self.layout, each=self._each)
         on_host = OFFLOAD_KINDS[self.layout.offload]
         return [term for term in self._states() if term.name in on_host]
 
+    @property
+    def _each(self) -> States:
+        each = MIXED[self.optimizer]
+        if not self.adapter_rank or not isinstance(self.model, Architecture):
+            return each
+        return adapter_states(self.model, each, rank=self.adapter_rank, base_bits=self.base_bits)
+
     def _states(self) -> Iterator[Term]:
         """The states of training of a number of parameters, which tp and pp split evenly."""
-        layout, each = self.layout, MIXED[self.optimizer]
+        layout, each = self.layout, self._each
         numbers = {"parameters": self.model, "tp": layout.tp, "pp": layout.pp}
         numbers["shards"] = layout.state_shards
         split = " / (tp * pp)" if layout.tp * layout.pp > 1 else ""

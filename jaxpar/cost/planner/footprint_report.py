@@ -100,6 +100,9 @@ class Answer:
         purpose = ", for inference"
         if isinstance(footprint, Training):
             purpose = f", trained with {OPTIMIZERS[footprint.optimizer]}"
+            if footprint.adapter_rank:
+                bits = f" of {footprint.base_bits} bits" if footprint.base_bits else ""
+                purpose = f"{bits}, with LoRA of rank {footprint.adapter_rank}{purpose}"
         what = f"{show_number(_count(model))} parameters"
         spread = f"mesh {layout.mesh}, ZeRO {layout.zero}" if trained else f"mesh {layout.mesh}"
         if isinstance(model, Architecture):

@@ -47,7 +47,7 @@ class Plan:
     @cached_property
     def host(self) -> list[Term]:
         """Bytes in the memory of the host, for each device."""
-        return host_memory(self.job.architecture, self.layout)
+        return host_memory(self.job.architecture, self.layout, each=self.job.each)
 
     @cached_property
     def time(self) -> list[Term]:
@@ -73,7 +73,8 @@ class Plan:
     def messages(self) -> list[Message]:
         """The collectives of a step."""
         job = self.job
-        return step_traffic(job.architecture, self.layout, batch=job.batch, sequence=job.sequence)
+        sizes = {"batch": job.batch, "sequence": job.sequence}
+        return step_traffic(job.architecture, self.layout, **sizes, each=job.each)
 
     @property
     def sent_bytes(self) -> float:
@@ -94,27 +95,32 @@ class Plan:
     @property
     def mfu(self) -> float:
         """Model FLOPs utilization: the model's own arithmetic over the peak of all devices."""
-        flops = step_flops(self.job.architecture, self.job.batch, self.job.sequence)
+        frozen = self.job.each.trained != 1
+        job = self.job
+        flops = step_flops(job.architecture, job.batch, job.sequence, frozen=frozen)
         peak = peak_flops(self.job.cluster.device)
         return float(mfu(flops, self.step_seconds, self.job.devices, peak))
 
 
 def memory_terms(job: Job, layout: Layout) -> list[Term]:
     """Bytes on the fullest device; of many layouts at once, if the sizes are arrays."""
-    return training_memory(job.architecture, layout, sequence=job.sequence, batch=job.batch)
+    sizes = {"batch": job.batch, "sequence": job.sequence}
+    return training_memory(job.architecture, layout, **sizes, each=job.each)
 
 
 def time_terms(job: Job, layout: Layout, overlap: bool) -> list[Term]:
     """Seconds of a step; of many layouts at once, if the sizes are arrays."""
     sizes = {"batch": job.batch, "sequence": job.sequence}
-    return step_terms(job.architecture, layout, job.cluster, **sizes, overlap=overlap)
+    return step_terms(
+        job.architecture, layout, job.cluster, **sizes, overlap=overlap, each=job.each
+    )
 
 
 def fits_host(job: Job, layout: Layout) -> Any:
     """Whether what is offloaded fits the memory of the hosts."""
     if layout.offload == "none":
         return True
-    return total(host_memory(job.architecture, layout)) <= job.cluster.host_bytes
+    return total(host_memory(job.architecture, layout, each=job.each)) <= job.cluster.host_bytes
 
 
 def pick(layout: Layout, rows: Any) -> Layout:

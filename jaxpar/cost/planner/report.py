@@ -87,9 +87,12 @@ def heading(plan: Plan) -> str:
     where = f"{job.devices:,} x {job.cluster.name}"
     if nodes > 1:
         where += f" ({nodes:,} nodes of {job.cluster.devices_per_node})"
+    size = f"{job.architecture.parameters:,} parameters"
+    if job.each.trained != 1:
+        size += f" and {job.each.trained:.2%} as many in adapters, which are trained"
     return (
-        f"{job.architecture.name}, {job.architecture.parameters:,} parameters, on {where}: "
-        f"{job.batch:,} x {job.sequence:,} tokens in a step"
+        f"{job.architecture.name}, {size}, on {where}: {job.batch:,} x {job.sequence:,} tokens in "
+        "a step"
     )
 
 
