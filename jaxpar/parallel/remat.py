@@ -40,10 +40,10 @@ KINDS = {
     # which takes less time on a CPU than to store and load it. The two marks save collectives: with
     # tensor parallelism, the stream is the result of an all-reduce and "gathered" of an all-gather.
     # The names of attention by tiles save that, and what a ring sends for it; "adapted" is what a
-    # matrix and its adapter give together, so that neither is kept apart.
+    # matrix and its adapter give together, and "low_rank" what is between the two of the latter.
     "products": _POLICIES.save_from_both_policies(
         _POLICIES.dots_with_no_batch_dims_saveable,
-        _POLICIES.save_only_these_names("stream", "gathered", "adapted", *KEPT),
+        _POLICIES.save_only_these_names("stream", "gathered", "adapted", "low_rank", *KEPT),
     ),
     "segments": _POLICIES.nothing_saveable,
 }
