@@ -145,13 +145,18 @@ def test_a_run_begins_with_them_on_any_mesh(kind: str, tmp_path: Path) -> None:
     settings = weights.settings_for(16, 128)
     assert settings.sequence == 16
     losses = []
-    for mesh in ("dp=1", "dp=2,tp=4"):
-        recipe = make_recipe(mesh, batch=4, optimizer="sgd", learning_rate=1e-3)
+    gentle = {"batch": 4, "optimizer": "sgd", "learning_rate": 1e-3}
+    for recipe in (
+        make_recipe("dp=1", **gentle),
+        make_recipe("dp=2,tp=4", **gentle),
+        make_recipe("pp=2,fsdp=2,tp=2", sequence_parallel=True, microbatches=2, **gentle),
+    ):
         run = begun(settings, recipe, weights)
         losses.append([next(run.steps).loss for _ in range(3)])
         assert all(one.predicted_bytes == one.by_schedule_bytes for one in run.sent)
         run.close()
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert losses[2] == pytest.approx(losses[0], rel=1e-5)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
