@@ -99,10 +99,8 @@ class Weights:
             )
         found = tokenizer.mark if tokenizer else "none"
         if self.made_with not in (None, found):
-            had, has = (
-                "bytes" if one == "none" else f"a tokenizer {one}"
-                for one in (self.made_with, found)
-            )
+            marks = self.made_with, found
+            had, has = ("bytes" if one == "none" else f"a tokenizer {one}" for one in marks)
             raise ValueError(
                 f"{self.where}: it was trained with {had}, and not with {has}; leave --tokenizer "
                 "out, or give the file that it had"
