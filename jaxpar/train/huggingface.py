@@ -376,4 +376,4 @@ def _number(file: Path, values: Mapping[str, Any], key: str, default: float | No
     value = values.get(key, default)
     if type(value) not in (int, float) or not value > 0:
         raise ValueError(f"{file}: {key} is {value!r:.60}; it must be a number above 0; give one")
-    return value
+    return float(value)
