@@ -65,6 +65,15 @@ DIFFERENCES = {
 OF_BASE = ("gradients of shared heads", "gradient of embedding", "head input again")
 
 
+# Biases that are read again for the gradient only where what they are added to is computed again.
+# After the last of them in a layer, nothing is; "selective" keeps the inputs of all products.
+LAST_BIAS, OUTPUT_BIAS = "down_bias", "output_bias"
+BIASES_OF_KEPT = (
+    *("query_bias", "key_bias", "value_bias", "up_bias", "gate_bias"),
+    *("attention_norm bias", "mlp_norm bias"),
+)
+
+
 class _Times(NamedTuple):
     """The formulas of how often a leaf is gathered, and its gradient scattered."""
 
@@ -310,24 +319,19 @@ class _Leaves:
         if not self.gathers_layers:
             return _Times("1", "1")
         if leaf.layers:
-            return _Times(f"microbatches*layers*({self._read(leaf)})", "microbatches*layers")
+            return _Times(f"microbatches*layers*{self._reads(leaf)}", "microbatches*layers")
         # A pipeline keeps what is outside of the layers until the end of the step.
         times = "where(pipelined, 1, microbatches)"
         return _Times(times, times)
 
-    def _read(self, leaf: Leaf) -> str:
-        """How often a layer reads a leaf: in its forward passes, and where the backward needs it.
-
-        A gradient needs no bias; what is computed again does, up to the last result that is kept.
-        """
+    def _reads(self, leaf: Leaf) -> str:
+        """How often a layer reads a leaf in a microbatch: forward, and for its gradient."""
         if leaf.name.endswith(self.unread):
             return "0"
-        if leaf.name.endswith("down_bias"):
-            return "1 + nested"
-        if leaf.name.endswith("output_bias"):
-            return "1 + again + nested"
-        is_bias = leaf.name.endswith("bias") and not leaf.name.endswith(LOAD_BIAS)
-        return "1" if is_bias and self.layout.remat == "selective" else "2 + nested"
+        kept = self.layout.remat == "selective" and leaf.name.endswith(BIASES_OF_KEPT)
+        if kept or leaf.name.endswith(LAST_BIAS):
+            return "(1 + nested)"
+        return "(1 + nested + again)" if leaf.name.endswith(OUTPUT_BIAS) else "(2 + nested)"
 
     def _send(
         self, leaf: Leaf, kind: Kind, axes: Collection[str], operand: str, count: str

@@ -77,14 +77,17 @@ class Tokens:
     Attributes:
         made: the tokenizer.
         stop: tokens that end a text.
+        begins: whether a text has the tokens that the tokenizer puts around it, such as the first
+            one of Llama; our own runs are trained without them.
     """
 
     made: Any
     stop: frozenset[int] = frozenset()
+    begins: bool = False
 
     def encode(self, text: str) -> list[int]:
-        """Its tokens, without those that only begin or end a text."""
-        return self.made.encode(_valid(text), add_special_tokens=False).ids
+        """Its tokens."""
+        return self.made.encode(_valid(text), add_special_tokens=self.begins).ids
 
     def stream(self, prompt: Sequence[int]) -> "TokenStream":
         """The text after a prompt."""

@@ -77,7 +77,10 @@ def from_checkpoint(where: str, folder: Path, tokenizer: Path | None = None) -> 
     at = "" if saved.step is None else f", step {saved.step}"
     about = f"{folder}{at}: {saved.settings.parameters:,} parameters"
     return TrainedModel(
-        saved.settings, saved.params, _alphabet(saved.tokenizer), (*saved.notes, about)
+        saved.settings,
+        saved.params,
+        _alphabet(saved.tokenizer, begins=saved.step is None),
+        (*saved.notes, about),
     )
 
 
@@ -126,5 +129,5 @@ def speculation_of(where: str, text: str | None) -> Speculation | None:
     return Speculation(int(most), saved.settings, saved.params)
 
 
-def _alphabet(tokenizer: Tokenizer | None) -> Alphabet:
-    return Tokens(tokenizer.made, frozenset(tokenizer.end)) if tokenizer else Bytes()
+def _alphabet(tokenizer: Tokenizer | None, *, begins: bool = False) -> Alphabet:
+    return Tokens(tokenizer.made, frozenset(tokenizer.end), begins) if tokenizer else Bytes()

@@ -23,6 +23,7 @@ from jaxpar.train.tokenizer import MULTIPLE
 CONFIG = "config.json"
 LLAMA, GPT2 = "llama", "gpt2"
 FAMILIES = {"llama": LLAMA, "mistral": LLAMA, "qwen2": LLAMA, "gpt2": GPT2}
+UNSAID_WINDOWS = {"mistral": 4096}  # of types that have one where config.json has no key for it
 EPSILONS = {LLAMA: ("rms_norm_eps", 1e-6), GPT2: ("layer_norm_epsilon", 1e-5)}
 DROPOUTS = ("attention_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop")
 # Keys that say how large a model is, or what `read_settings` asks for.
@@ -34,12 +35,14 @@ OF_SIZES = """
 """
 # Keys that say nothing about the logits.
 NEUTRAL = """
-    _name_or_path _num_labels architectures auto_map bos_token_id eos_token_id pad_token_id
-    chunk_size_feed_forward dtype id2label initializer_range is_encoder_decoder is_llama_config
-    label2id max_window_layers n_ctx output_attentions output_hidden_states pretraining_tp
-    problem_type reorder_and_upcast_attn return_dict summary_activation summary_first_dropout
-    summary_proj_to_labels summary_type summary_use_proj task_specific_params torch_dtype
-    transformers.js_config transformers_version unsloth_fixed unsloth_version use_cache
+    _attn_implementation_autoset _name_or_path _num_labels architectures bos_token_id eos_token_id
+    pad_token_id chunk_size_feed_forward dtype finetuning_task gradient_checkpointing id2label
+    initializer_range is_encoder_decoder is_llama_config label2id max_sequence_length
+    max_window_layers n_ctx n_special num_labels output_attentions output_hidden_states output_past
+    predict_special_tokens pretraining_tp problem_type reorder_and_upcast_attn return_dict
+    summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
+    task_specific_params tokenizer_class torch_dtype torchscript transformers.js_config
+    transformers_version unsloth_fixed unsloth_version use_cache
 """
 # Keys of which our decoder has one value, or some with the same meaning.
 ONLY: dict[str, tuple[Any, ...]] = {
@@ -320,7 +323,7 @@ def _check_keys(file: Path, values: Mapping[str, Any]) -> None:
     kinds = values.get("layer_types") or []
     if not isinstance(kinds, list) or set(map(str, kinds)) - {"full_attention"}:
         refuse(file, "layer_types", kinds, "'full_attention' in every layer")
-    window = values.get("sliding_window")
+    window = values.get("sliding_window", UNSAID_WINDOWS.get(values["model_type"]))
     if window is not None and values.get("use_sliding_window", True):
         refuse(file, "sliding_window", window, "attention to all positions, null")
     for key in sorted(values.keys() - KNOWN):
@@ -373,4 +376,4 @@ def _number(file: Path, values: Mapping[str, Any], key: str, default: float | No
     value = values.get(key, default)
     if type(value) not in (int, float) or not value > 0:
         raise ValueError(f"{file}: {key} is {value!r:.60}; it must be a number above 0; give one")
-    return value
+    return float(value)

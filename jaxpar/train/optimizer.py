@@ -182,8 +182,9 @@ def by_width(width: float) -> optax.GradientTransformation:
 def _grows_in_both_dims(path: tuple[Any, ...]) -> bool:
     """Whether a leaf of the parameters is a matrix of layers, and not a table, bias or gain."""
     keys = [getattr(key, "key", "") for key in path]
-    others = "norm" in keys[1] or is_load(path) or is_dropped(path) or _is_bias(path)
-    return keys[0] == STACKED and not others
+    if keys[0] != STACKED or _is_bias(path):
+        return False
+    return not ("norm" in keys[1] or is_load(path) or is_dropped(path))
 
 
 def _is_bias(path: tuple[Any, ...]) -> bool:

@@ -37,7 +37,7 @@ from jaxpar.train.saved import (
     restore_on,
     shapes_of,
 )
-from jaxpar.train.tensors import DTYPES, Range, Tensor, need_safetensors, open_tensors
+from jaxpar.train.tensors import DTYPES, INDEX, ONE, Range, Tensor, need_safetensors, open_tensors
 from jaxpar.train.tokenizer import Tokenizer, read_tokenizer
 
 # What old versions of transformers stored, though it follows from config.json.
@@ -56,6 +56,8 @@ class Weights:
         tokenizer: its file, or None.
         mark: what tells these weights from others.
         notes: what a user should know.
+        made_with: what tells the tokenizer that they were trained with from others, "none" for
+            bytes; None: that is unknown.
         on_devices: (settings, shardings, order) -> the parameters in float32, with layer `order[i]`
             at place i. The settings may have fewer learned positions.
     """
@@ -65,6 +67,7 @@ class Weights:
     tokenizer: Path | None
     mark: str
     notes: tuple[str, ...]
+    made_with: str | None
     on_devices: Callable[[Settings, PyTree[Any], Sequence[int]], PyTree[Array]]
 
     def settings_for(self, sequence: int | None, usual: int) -> Settings:
@@ -87,12 +90,20 @@ class Weights:
         return replace(self.settings, sequence=sequence or rows, document_end=None)
 
     def check_tokenizer(self, tokenizer: Tokenizer | None) -> None:
-        """Raises a ValueError if the decoder has too few tokens for what makes them."""
+        """Raises a ValueError if this, None for bytes, does not make the decoder's tokens."""
         words = self.settings.vocabulary - self.settings.padding
         if tokenizer is None and words != BYTES:
             raise ValueError(
                 f"{self.where}: a vocabulary of {words} tokens, and no {TOKENIZER} that makes them "
                 "of a text; give the file with --tokenizer"
+            )
+        found = tokenizer.mark if tokenizer else "none"
+        if self.made_with not in (None, found):
+            marks = self.made_with, found
+            had, has = ("bytes" if one == "none" else f"a tokenizer {one}" for one in marks)
+            raise ValueError(
+                f"{self.where}: it was trained with {had}, and not with {has}; leave --tokenizer "
+                "out, or give the file that it had"
             )
         if tokenizer and tokenizer.tokens > words:
             raise ValueError(
@@ -115,9 +126,15 @@ def open_weights(where: str, folder: Path) -> Weights:
             f"{where}: it has adapters beside its matrices; merge these first: jaxpar export "
             f"{folder} DIR; and begin with DIR"
         )
-    mark = f"of step {found.step} of a run"
-    read = partial(_of_run, where, found)
-    return Weights(where, found.settings, _tokenizer_in(folder), mark, found.notes, read)
+    return Weights(
+        where,
+        found.settings,
+        _tokenizer_in(folder),
+        f"of step {found.step} of a run",
+        found.notes,
+        found.tokenizer,
+        partial(_of_run, where, found),
+    )
 
 
 def read_model(where: str, folder: Path, tokenizer: Path | None = None) -> Saved:
@@ -137,7 +154,7 @@ def read_model(where: str, folder: Path, tokenizer: Path | None = None) -> Saved
 
 def is_huggingface(folder: Path) -> bool:
     """Whether a folder has a model of Hugging Face, and not a run of ours."""
-    return (folder / CONFIG).exists()
+    return any((folder / name).exists() for name in (CONFIG, ONE, INDEX))
 
 
 class HuggingFace:
@@ -175,6 +192,7 @@ class HuggingFace:
             _tokenizer_in(self._folder),
             f"of tensors with CRC-32 {zlib.crc32(repr(about).encode()):08x}",
             self.notes,
+            None,
             self.on_devices,
         )
 
@@ -185,7 +203,7 @@ class HuggingFace:
         widest = reduce(jnp.promote_types, dtypes)
         order = range(self.settings.layers)
         return jax.tree.structure(shapes).unflatten(
-            self._part(name, [(0, size) for size in leaf.shape], order).astype(widest)
+            self._part(name, [(0, size) for size in leaf.shape], order).astype(widest, copy=False)
             for name, leaf in named(shapes).items()
         )
 
@@ -199,7 +217,7 @@ class HuggingFace:
             def part(index: tuple[slice, ...] | None) -> np.ndarray:
                 pairs = zip(index or (), leaf.shape, strict=True)
                 ranges = [one.indices(size)[:2] for one, size in pairs]
-                return self._part(name, ranges, order).astype(leaf.dtype)
+                return self._part(name, ranges, order).astype(leaf.dtype, copy=False)
 
             return jax.make_array_from_callback(leaf.shape, sharding, part)
 

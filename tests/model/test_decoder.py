@@ -21,7 +21,9 @@ EVERY = [
     TINY(experts=4, balance="none"),
     TINY(experts=4, top_k=1, shared_experts=1, balance="bias", capacity_factor=4.0),
     TINY(kv_heads=2, biases="qkv", rope_theta=500.0, norm_epsilon=1e-2),
-    TINY(heads=1, biases="attention", rope_theta=100.0, rope_scaling=RopeScaling(4, 0.6, 2, 20)),
+    TINY(
+        heads=1, biases="attention", rope_theta=100.0, rope_scaling=RopeScaling(4.0, 0.6, 2.0, 20)
+    ),
     TINY(biases="all", padding=3),
     TINY(norm="layer", positions="learned", mlp="gelu", tied=True, biases="all", padding=1),
 ]

@@ -1,4 +1,6 @@
 import functools
+import json
+from dataclasses import asdict
 
 import jax
 import pytest
@@ -6,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxpar.model import Settings, init
+from jaxpar.nn import RopeScaling
 
 
 @settings(max_examples=15, deadline=None)
@@ -23,6 +26,7 @@ from jaxpar.model import Settings, init
         mlp=st.sampled_from(["swiglu", "gelu"]),
         tied=st.booleans(),
         sequence=st.integers(1, 5),
+        biases=st.sampled_from(["none", "qkv", "attention", "all"]),
     )
     | st.builds(
         Settings,
@@ -31,6 +35,7 @@ from jaxpar.model import Settings, init
         experts=st.integers(2, 5),
         shared_experts=st.integers(0, 2),
         balance=st.sampled_from(["loss", "bias", "none"]),
+        biases=st.sampled_from(["none", "qkv", "attention"]),
     )
 )
 def test_parameters_are_counted_exactly(sizes: Settings) -> None:
@@ -57,6 +62,14 @@ def test_the_default_has_three_million_parameters() -> None:
         ({"experts": 4, "top_k": 5}, "top_k is 5 of 4 experts; use 1 to 4"),
         ({"experts": 4, "top_k": 0}, "top_k is 0 of 4 experts; use 1 to 4"),
         ({"experts": 4, "capacity_factor": 0.0}, "capacity_factor is 0.0; use a number above 0"),
+        (
+            {"experts": 4, "biases": "all"},
+            "experts with biases 'all'; experts have none; use",
+        ),
+        ({"biases": "some"}, "biases is 'some'; use 'none' or 'qkv' or 'attention' or 'all'"),
+        ({"norm_epsilon": 0.0}, "norm_epsilon is 0.0; use a number above 0"),
+        ({"rope_theta": -1.0}, "rope_theta is -1.0; use a number above 0"),
+        ({"padding": 256}, "padding is 256; use 0 to 255, fewer than the tokens of the vocabulary"),
         ({"mlp": "relu"}, "Settings: mlp is 'relu'; use 'swiglu' or 'gelu'"),
         (
             {"d_model": 6, "heads": 4},
@@ -77,6 +90,12 @@ def test_the_default_has_three_million_parameters() -> None:
 def test_settings_that_do_not_fit(wrong: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Settings(**wrong)
+
+
+def test_settings_are_read_as_json_has_them() -> None:
+    scaled = Settings(rope_scaling=RopeScaling(8.0, 1.0, 4.0, 8192), biases="qkv")
+    assert Settings(**json.loads(json.dumps(asdict(scaled)))) == scaled
+    assert hash(Settings(**json.loads(json.dumps(asdict(scaled))))) == hash(scaled)
 
 
 def test_learned_positions_take_odd_heads() -> None:

@@ -79,3 +79,16 @@ def test_nothing_that_is_shown_controls_the_terminal() -> None:
     assert printable("a\x1b[2Jb\tc\nd\re\x9b\u202e \u00e9") == (
         "a\ufffd[2Jb\tc\nd\ufffde\ufffd\ufffd \u00e9"
     )
+
+
+def test_only_what_was_trained_so_begins_with_a_token_of_its_own(tokens: Tokens) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    made = tokenizers.Tokenizer.from_str(tokens.made.to_str())
+    made.add_special_tokens(["<s>"])
+    first = made.token_to_id("<s>")
+    made.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", first)]
+    )
+    plain = tokens.encode(WORDS)
+    assert Tokens(made).encode(WORDS) == plain
+    assert Tokens(made, begins=True).encode(WORDS) == [first, *plain]

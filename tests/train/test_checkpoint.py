@@ -23,6 +23,7 @@ from jaxpar.train.manifest import (
     folder_of,
     read_manifest,
     steps_in,
+    write_manifest,
 )
 from jaxpar.train.recipe import Recipe, make_recipe
 from jaxpar.train.run import Run, begin
@@ -309,6 +310,19 @@ def test_another_run_is_refused(
     with pytest.raises(ValueError, match=line):
         found(small[0], recipe, settings, seed)
     assert sorted(small[0].rglob("*")) == before
+
+
+def test_a_run_from_before_a_setting_existed_goes_on(copied: Path) -> None:
+    """Its manifest does not name the setting, which has its default then."""
+    step = steps_in(copied)[-1]
+    about = read_manifest(copied, step)
+    del about["run"]["began with weights"]
+    for name in ("biases", "norm_epsilon", "rope_theta", "rope_scaling", "padding"):
+        del about["model"][name]
+    write_manifest(copied, step, about)
+    assert found(copied, ONE, SMALL, 3).step == step
+    with pytest.raises(ValueError, match="another run: biases none there, all here; use the same"):
+        found(copied, ONE, replace(SMALL, biases="all"), 3)
 
 
 def test_another_text_is_refused(small: tuple[Path, Measured]) -> None:

@@ -5,12 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxpar.model import init
-from jaxpar.train.optimizer import Optimization, decaying_leaves
+from jaxpar.train.optimizer import Optimization, by_width, decaying_leaves
 from jaxpar.train.recipe import make_recipe
+from jaxpar.train.saved import named
 from tests.train.runs import SETTINGS, trained
 
 DECAYS = {"warmup": 2, "decay": "cosine", "steps": 5, "learning_rate": 0.02}
@@ -63,6 +65,18 @@ def test_norms_do_not_decay(norm: str, parts: tuple[str, ...]) -> None:
     }
     norms = ("['final_norm']", "['layers']['attention_norm']", "['layers']['mlp_norm']")
     assert stay == {f"{one}['{part}']" for one in norms for part in parts}
+
+
+def test_biases_do_not_decay_and_keep_their_rate_with_mup() -> None:
+    settings = replace(SETTINGS, biases="all")
+    params = jax.tree.map(jnp.ones_like, init(settings, jax.random.key(0)))
+    biases = {name for name in named(params) if name.endswith("_bias")}
+    assert len(biases) == 7
+    decays = named(decaying_leaves(params))
+    assert not any(decays[name] for name in biases)
+    moved = named(by_width(4.0).update(params, by_width(4.0).init(params))[0])
+    assert {name for name in biases if (moved[name] == 1).all()} == biases
+    assert (moved["layers.mlp.up"] == 0.25).all()
 
 
 @pytest.mark.parametrize(

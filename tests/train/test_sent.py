@@ -1,5 +1,6 @@
 """What a step sends is what was predicted, to the byte, for every mix that the trainer runs."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,20 @@ def test_mixes_send_what_was_predicted(
     settings: Settings, mesh: str, options: dict[str, Any]
 ) -> None:
     assert_sends_what_was_predicted(sent(make_recipe(mesh, **options), settings))
+
+
+@pytest.mark.parametrize("remat", ["products", "full", "selective", "segments"])
+@pytest.mark.parametrize("model", ["llama", "gpt2"])
+@pytest.mark.parametrize(
+    ("mesh", "options"),
+    [("fsdp=2,tp=4", {}), ("pp=2,fsdp=2,tp=2", {"microbatches": 2, "sequence_parallel": True})],
+)
+def test_so_do_biases(mesh: str, options: dict[str, Any], model: str, remat: str) -> None:
+    """Some of them are not gathered again for the gradient; with few kv heads, some are shared."""
+    gpt2 = {"norm": "layer", "positions": "learned", "mlp": "gelu", "tied": True}
+    settings = replace(SETTINGS, biases="all", padding=6, **(gpt2 if model == "gpt2" else {}))
+    recipe = make_recipe(mesh, batch=8, remat=remat, **options)
+    assert_sends_what_was_predicted(sent(recipe, settings))
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -145,13 +146,18 @@ def test_a_run_begins_with_them_on_any_mesh(kind: str, tmp_path: Path) -> None:
     settings = weights.settings_for(16, 128)
     assert settings.sequence == 16
     losses = []
-    for mesh in ("dp=1", "dp=2,tp=4"):
-        recipe = make_recipe(mesh, batch=4, optimizer="sgd", learning_rate=1e-3)
+    gentle = {"batch": 4, "optimizer": "sgd", "learning_rate": 1e-3}
+    for recipe in (
+        make_recipe("dp=1", **gentle),
+        make_recipe("dp=2,tp=4", **gentle),
+        make_recipe("pp=2,fsdp=2,tp=2", sequence_parallel=True, microbatches=2, **gentle),
+    ):
         run = begun(settings, recipe, weights)
         losses.append([next(run.steps).loss for _ in range(3)])
         assert all(one.predicted_bytes == one.by_schedule_bytes for one in run.sent)
         run.close()
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert losses[2] == pytest.approx(losses[0], rel=1e-5)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -167,6 +173,9 @@ def test_a_run_begins_with_another_one(precision: str, tmp_path: Path) -> None:
     assert len(list(run.proceed(2))) == 2
     run.close()
     weights = open_weights("x", tmp_path / "run")
+    weights.check_tokenizer(None)
+    with pytest.raises(ValueError, match=r"^x: it was trained with bytes, and not with a tok"):
+        weights.check_tokenizer(SimpleNamespace(mark="with CRC-32 0", tokens=9))  # type: ignore
     other = make_recipe("fsdp=4,tp=2")
     where = shardings(make_mesh("fsdp=4,tp=2"), technique_of(settings, other).params)
     params = weights.on_devices(weights.settings_for(16, 128), where, range(4))
@@ -228,6 +237,8 @@ CHANGED: list[tuple[dict[str, Any], str]] = [
     ({"head_dim": 8}, "head_dim is 8; this decoder has hidden / heads, 4"),
     ({"quantization_config": {"bits": 4}}, r"key quantization_config, \{'bits': 4\}, is not known"),
     ({"sliding_window": 4096}, "sliding_window is 4096; this decoder has attention to all"),
+    ({"model_type": "mistral"}, "sliding_window is 4096; this decoder has attention to all"),
+    ({"auto_map": {"AutoModel": "x"}}, "key auto_map, .* is not known here"),
     ({"layer_types": ["sliding_attention"]}, "layer_types is"),
     ({"rope_theta": "x"}, "rope_theta is 'x'; it must be a number above 0"),
     ({"rms_norm_eps": 0}, "rms_norm_eps is 0; it must be a number above 0"),
@@ -287,6 +298,8 @@ def test_a_bad_folder_is_refused(tmp_path: Path) -> None:
     refused(r"tensor model.norm.weight \[16\]: its dtype is I8; use a model in F32, F16, BF16")
     (folder / "config.json").write_text("{")
     refused("config.json: not JSON")
+    (folder / "config.json").unlink()
+    refused("config.json: cannot be read: No such file or directory; give a config.json")
 
 
 def test_what_follows_from_the_config_may_be_there(tmp_path: Path) -> None:
