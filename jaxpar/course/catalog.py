@@ -218,7 +218,7 @@ LESSONS = (
     ),
     Lesson(
         number="22", topic="smaller_models", title="Smaller models",
-        needs=("07",), minutes=40,
+        needs=("07",), minutes=31,
         prints=("quantize_blocks", "nf4_quantize", "gptq"),
     ),
 )  # fmt: skip

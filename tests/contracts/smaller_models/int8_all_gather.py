@@ -186,3 +186,21 @@ def gradient_in_float32(w_shard, *, axis, block):
         return dequantize_blocks(*lax.all_gather(sent, axis, tiled=True))
 
     return _with_straight_gradient(whole, axis, w_shard.astype(jnp.float32)).astype(w_shard.dtype)
+
+
+@wrong("gradient")
+def gradient_in_bfloat16(w_shard, *, axis, block):
+    def whole(w):
+        sent = quantize_blocks(w.astype(jnp.float32), block=block, bits=8)
+        return dequantize_blocks(*lax.all_gather(sent, axis, tiled=True))
+
+    @jax.custom_vjp
+    def gather(w):
+        return whole(w).astype(w.dtype)
+
+    def backward(_, gradient):
+        low = lax.psum_scatter(gradient.astype(jnp.bfloat16), axis, tiled=True)
+        return (low.astype(gradient.dtype),)
+
+    gather.defvjp(lambda w: (gather(w), None), backward)
+    return gather(w_shard)

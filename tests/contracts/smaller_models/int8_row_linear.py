@@ -129,3 +129,17 @@ def refused_by_an_assertion(x, codes, scales, *, axis, width):
 
     slices = lax.map(one, jnp.arange(0, codes.shape[1], width))
     return _scaled(lax.psum(jnp.swapaxes(slices, 0, 1).reshape(len(x), -1), axis), scales)
+
+
+@wrong("values")
+def x_in_bfloat16(x, codes, scales, *, axis, width):
+    """What the columns of a large result hide, small ones show."""
+    _check(codes, width)
+
+    def one(start):
+        part = lax.dynamic_slice_in_dim(codes, start, width, axis=1).astype(jnp.bfloat16)
+        return jnp.matmul(x.astype(jnp.bfloat16), part, preferred_element_type=jnp.float32)
+
+    slices = lax.map(one, jnp.arange(0, codes.shape[1], width))
+    y = jnp.swapaxes(slices, 0, 1).reshape(len(x), -1).astype(x.dtype)
+    return _scaled(lax.psum(y, axis), scales)

@@ -125,3 +125,32 @@ def two_dims_only(layer_fn, codes, scales, x):
         return layer_fn(_floats(layer, x), x), None
 
     return lax.scan(jax.checkpoint(step), y, (codes, scales))[0]
+
+
+@wrong("values")
+def floats_in_bfloat16(layer_fn, codes, scales, x):
+    def step(x, layer):
+        params = _floats(layer, x.astype(jnp.bfloat16))
+        return layer_fn(jax.tree.map(lambda w: w.astype(x.dtype), params), x), None
+
+    return lax.scan(jax.checkpoint(step), x, (codes, scales))[0]
+
+
+@wrong("memory")
+def two_layers_at_once(layer_fn, codes, scales, x):
+    """Both become floats before the first of them is called; an odd last one comes alone."""
+
+    def pairs(leaf):
+        return leaf[: len(leaf) // 2 * 2].reshape(-1, 2, *leaf.shape[1:])
+
+    @jax.checkpoint
+    def step(x, two):
+        first, second = (_floats(jax.tree.map(lambda leaf, i=i: leaf[i], two), x) for i in (0, 1))
+        first, second = lax.optimization_barrier((first, second))
+        return layer_fn(second, layer_fn(first, x)), None
+
+    x = lax.scan(step, x, jax.tree.map(pairs, (codes, scales)))[0]
+    if len(jax.tree.leaves(codes)[0]) % 2:
+        last = jax.tree.map(lambda leaf: leaf[-1], (codes, scales))
+        x = jax.checkpoint(layer_fn)(_floats(last, x), x)
+    return x
