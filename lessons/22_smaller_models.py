@@ -280,7 +280,9 @@ table("Small floats, and their relative error of normal numbers", headers, forma
 # In 8 bits with blocks of 256 it keeps 2.03. But the squares in it differ by many orders of
 # magnitude, even within a block. As integers, most of them would become 0, and Adam divides by
 # their root. The *dynamic* codebook has numbers in all of the seven decades below the largest
-# (Dettmers et al. 2022): half as many in each as in the one above it.
+# (Dettmers et al. 2022): half as many in each as in the one above it. A step decodes, updates and
+# encodes a slice of the parameters at a time, so that the moments are never float32 as a whole.
+# That is `adam8bit_update`, an exercise.
 
 # %%
 squares = np.exp(1.5 * random(256 * 64)) * random(256 * 64) ** 2
@@ -323,7 +325,7 @@ np.testing.assert_allclose(gradient, 2.0 * difference / 16, atol=1e-6)
 # %% [markdown]
 # So a student's logits are pulled to where its probabilities are the teacher's. If the vocabulary
 # is split over devices (lesson 12), both softmaxes need sums over all of them, but the logits
-# themselves need not travel.
+# themselves need not travel: `vocab_parallel_distillation_loss`, an exercise.
 #
 # ## Measure
 #
@@ -466,6 +468,8 @@ assert temp["all first"][0] > 16 * 4 * 512**2 > 8 * temp["each when needed"][0]
 # | serve one that does not fit | AWQ or GPTQ, 4 bits, groups of 128 |
 # | fine-tune on a small GPU | NF4 weights with adapters (lesson 23), 8-bit Adam |
 # | train on slow links | int8 gathers (ZeRO++), compressed gradients (lesson 06) |
+#
+# Try it: `jaxpar memory --model llama3-8b --inference --weight-bits 4 --group 64`.
 #
 # ## Exercises
 
