@@ -89,8 +89,8 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
     nested = [{"gate": _matrix(layers, d, d)}, {"value": _matrix(layers, d, d)}]
     wave = [_matrix(5, d + 5, d + 5)]
     return (
-        _case(f"{axis}=3", "nested_wave", nested, ArraySpec((6, t, d), f"b_{axis} t d")),
-        _case(f"{other}=2", "coded_wave", wave, ArraySpec((4, d + 5), f"b_{other} d", "bfloat16")),
+        _case(f"{axis}=3", "nested_wave", nested, ArraySpec((9, t, d), f"b_{axis} t d")),
+        _case(f"{other}=2", "coded_wave", wave, ArraySpec((10, d + 5), f"b_{other} d", "bfloat16")),
     )
 
 
