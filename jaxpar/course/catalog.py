@@ -218,7 +218,7 @@ LESSONS = (
     ),
     Lesson(
         number="22", topic="smaller_models", title="Smaller models",
-        needs=("07",), minutes=40,
+        needs=("07",), minutes=31,
         prints=("quantize_blocks", "nf4_quantize", "gptq"),
     ),
 )  # fmt: skip
@@ -621,6 +621,32 @@ EXERCISES = (
     Exercise(
         id="serving_metrics", lesson="21", kind="value", minutes=15,
         title="how long users wait, and how many are served in time",
+    ),
+    Exercise(
+        id="quantized_bits", lesson="22", kind="value", minutes=10,
+        title="what a number takes, with its part of the scales",
+    ),
+    Exercise(
+        id="quantize_rows", lesson="22", kind="program", minutes=20,
+        title="a matrix in 8 bits, whose rows are split", needs=("mean_over_devices",),
+    ),
+    Exercise(
+        id="int8_row_linear", lesson="22", kind="program", minutes=25,
+        title="a product with codes, slice by slice",
+        needs=("quantize_rows", "parallel_swiglu"),
+    ),
+    Exercise(
+        id="quantized_layers", lesson="22", kind="program", minutes=25,
+        title="layers in 8 bits, whole only while they are used", needs=("remat_layers",),
+    ),
+    Exercise(
+        id="int8_all_gather", lesson="22", kind="program", minutes=30,
+        title="a gather in 8 bits, and a gradient straight through",
+        needs=("quantize_rows", "fsdp_apply"),
+    ),
+    Exercise(
+        id="prune_2_4", lesson="22", kind="program", minutes=15,
+        title="two of every four numbers",
     ),
     Exercise(
         id="adam8bit_update", lesson="22", kind="program", minutes=35,

@@ -65,11 +65,9 @@ def judge_values(
         if difference:
             return difference, False
         near |= compare.near(dtype, blocks, target.blocks, contract.tolerance)
-    if contract.law:
-        with np.errstate(invalid="ignore"):  # of results that are not finite
-            broken = contract.law(case, true.inputs, list(got))
-        if broken:
-            return Finding(False, f"on {case.mesh}, {broken}"), False
+    broken = _broken_law(contract, case, true, got)
+    if broken:
+        return Finding(False, f"on {case.mesh}, {broken}"), False
     return _right(contract, case, near), whole
 
 
@@ -91,8 +89,9 @@ def judge_gradient(
 ) -> Finding:
     """Compares outputs and gradients of the differentiated program."""
     near = False
+    same = contract.law and not _broken_law(contract, case, true, outputs)
     for output, blocks, target in zip(answer.outputs, outputs, true.expected, strict=True):
-        if not compare.same(output.dtype, blocks, target.blocks, contract.tolerance):
+        if not (same or compare.same(output.dtype, blocks, target.blocks, contract.tolerance)):
             return Finding(False, f"on {case.mesh}, the differentiated program has other values")
     names = [name for name, _ in differentiated(case, contract.gradient).values()]
     for name, gradient, target in zip(names, gradients, true.gradients, strict=True):
@@ -245,6 +244,16 @@ def measure(
 def meshes(contract: Contract) -> str:
     """Returns the meshes of the shown cases, for a message."""
     return " and ".join(dict.fromkeys(case.mesh for case in contract.visible))
+
+
+def _broken_law(
+    contract: Contract, case: Case, true: Truth, outputs: Sequence[Blocks]
+) -> str | None:
+    """The first thing wrong with outputs by the contract's law; None if it has no law."""
+    if contract.law is None:
+        return None
+    with np.errstate(invalid="ignore"):  # of results that are not finite
+        return contract.law(case, true.inputs, list(outputs))
 
 
 def _right(contract: Contract, case: Case, near: bool) -> Finding:

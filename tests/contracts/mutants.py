@@ -34,6 +34,7 @@ FLOAT32_INSIDE = (
     "clip_gradients",  # its docstring promises squares and sums in float32
     "global_norm_of_shards",  # its docstring promises squares and sums in float32
     "masked_mean",  # sends two numbers, which may be float32, and promises the dtype of the result
+    "prune_2_4",  # sends nothing, and what it compares is the same in float32
     "quantized_all_reduce",  # its docstring promises float32, in which errors are kept
     "top_k_all_reduce",  # as quantized_all_reduce
     "mixed_precision_step",  # its parameters are float32, and the dtype of its products is judged

@@ -10,6 +10,7 @@ from jaxpar.contracts.base import Contract, with_drawn
 from jaxpar.contracts.case import Case
 from jaxpar.contracts.low_communication import quantized_all_reduce, top_k_all_reduce
 from jaxpar.contracts.low_communication.common import given
+from jaxpar.contracts.smaller_models import int8_all_gather, quantize_rows
 from jaxpar.grading.oracle import Truth, truth
 
 Outputs = list[np.ndarray]
@@ -190,3 +191,47 @@ def test_fewer_numbers_than_k_are_refused() -> None:
         fewer = np.moveaxis(corrected, 0, axis) - kept
         mean = np.broadcast_to(fewer.mean(axis=axis, keepdims=True), mean.shape)
         assert contract.law and contract.law(case, true.inputs, [mean, kept])
+
+
+ROUNDED = {"rows": quantize_rows, "gather": int8_all_gather}
+rounded = pytest.mark.parametrize("name", ROUNDED)
+
+
+@rounded
+def test_rounding_to_the_nearest_keeps_to_the_law(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an oracle in float64, which is then rounded to what answers return."""
+    monkeypatch.setattr(ROUNDED[name], "NEAREST", 0.5002)
+    for contract, case, true in truths(ROUNDED[name].__name__):
+        outputs = right_outputs(true)
+        assert contract.law and contract.law(case, true.inputs, outputs) is None
+
+
+LOST = {
+    "nothing": lambda y: 0 * y,
+    "a hundredth more": lambda y: 1.01 * y,
+    "another sign": lambda y: -y,
+    "nan": nan_at_the_end,
+    "infinity": lambda y: y + np.inf,
+}
+
+
+@rounded
+@pytest.mark.parametrize("spoil", LOST.values(), ids=LOST)
+def test_no_output_may_be_spoiled(name: str, spoil: Callable[[np.ndarray], np.ndarray]) -> None:
+    for contract, case, true in truths(ROUNDED[name].__name__):
+        outputs = right_outputs(true)
+        for place in range(len(outputs)):
+            with np.errstate(invalid="ignore"):  # as the judge does
+                assert contract.law and contract.law(case, true.inputs, at(place, spoil)(outputs))
+
+
+def test_no_device_may_have_another_matrix() -> None:
+    """Not even the one whose rows they are: within a step, but not those of the others."""
+    for contract, case, true in truths(int8_all_gather.__name__):
+        (whole,) = right_outputs(true)
+        if case.sizes[case.kwargs["axis"]] > 1:
+            mine = whole.copy()
+            mine[(-1,) * len(case.sizes)] = np.asarray(true.inputs[0], np.float32)
+            assert contract.law and contract.law(case, true.inputs, [mine])
