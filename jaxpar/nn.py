@@ -151,6 +151,23 @@ def cross_entropy(logits: Float[Array, "*n v"], targets: Int[Array, "*n"]) -> Fl
     return jax.nn.logsumexp(logits, axis=-1) - target
 
 
+def distillation_loss(
+    student: Float[Array, "*n v"], teacher: Float[Array, "*n v"], *, temperature: float
+) -> Float[Array, "*n"]:
+    """How far the student's probabilities are from the teacher's, in float32.
+
+    Both are softmaxes of logits over `temperature`. It is the Kullback-Leibler divergence times
+    temperature**2, without a gradient with respect to the teacher.
+
+    Source: Hinton, Vinyals and Dean 2015 (Distilling the Knowledge in a Neural Network), section 2
+    """
+    told, given = (
+        jax.nn.log_softmax(_at_least_float32(logits) / temperature, axis=-1)
+        for logits in (jax.lax.stop_gradient(teacher), student)
+    )
+    return temperature**2 * (jnp.exp(told) * (told - given)).sum(axis=-1)
+
+
 def _at_least_float32(x: Array) -> Array:
     """Casts x to float32, unless its dtype is already as wide."""
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))

@@ -45,8 +45,8 @@ def ours(what: str) -> Callable[[], float]:
     x = jax.numpy.asarray(numbers(NUMBERS))
     codes, largest = rounds(x)
     if what in ("quantize", "nf4"):
-        return lambda: float(rounds(x)[1][0])
-    return lambda: float(reads(codes, largest)[0])
+        return lambda: float(np.asarray(rounds(x)[1])[0])
+    return lambda: float(np.asarray(reads(codes, largest))[0])
 
 
 def _our_adam() -> Callable[[], float]:
@@ -63,7 +63,7 @@ def _our_adam() -> Callable[[], float]:
 
     def step() -> float:
         taken[:] = update(*taken, gradients)
-        return float(taken[0]["w"][0, 0, 0])
+        return float(np.asarray(taken[0]["w"])[0, 0, 0])
 
     return step
 

@@ -8,9 +8,8 @@ Save it while `jaxpar` runs, or check it with `jaxpar check adam8bit_update`.
 # What is judged (10 points; values must be right to earn the rest)
 #   values        6  every device returns the right result
 #   communication 3  nothing is sent
-#   memory        1  moments in float32 of a slice at a time, not of a whole leaf: at most 1.5
-#                    times the library's bytes of intermediate results, whose slices have 16,384
-#                    numbers
+#   memory        1  moments in float32 of a slice at a time, not of a whole leaf: at most twice
+#                    the library's bytes of intermediate results, whose slices have 16,384 numbers
 #
 # Tried with, on each device:
 #   mesh dp=4

@@ -652,6 +652,11 @@ EXERCISES = (
         id="adam8bit_update", lesson="22", kind="program", minutes=35,
         title="a step of Adam with moments in 8 bits", needs=("mixed_precision_step",),
     ),
+    Exercise(
+        id="vocab_parallel_distillation_loss", lesson="22", kind="program", minutes=25,
+        title="a teacher and a student, both over a split vocabulary",
+        needs=("vocab_parallel_cross_entropy",),
+    ),
 )  # fmt: skip
 
 

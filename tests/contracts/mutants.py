@@ -41,6 +41,7 @@ FLOAT32_INSIDE = (
     "remat_layers",  # sends nothing, and layer_fn decides in which dtype it computes
     "route",  # its docstring promises float32
     "sample_parallel",  # its docstring promises float32
+    "vocab_parallel_distillation_loss",  # its docstring promises float32
 )
 ONE_DTYPE = (
     "adam8bit_update",  # its moves are float32, and so are the floats of its state
