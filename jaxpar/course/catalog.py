@@ -216,6 +216,11 @@ LESSONS = (
         needs=("11",), minutes=40,
         prints=("slot_attention", "write_tokens"),
     ),
+    Lesson(
+        number="23", topic="adapters", title="Adapters",
+        needs=("09",), minutes=35,
+        prints=("lora_linear",),
+    ),
 )  # fmt: skip
 
 EXERCISES = (
@@ -616,6 +621,11 @@ EXERCISES = (
     Exercise(
         id="serving_metrics", lesson="21", kind="value", minutes=15,
         title="how long users wait, and how many are served in time",
+    ),
+    Exercise(
+        id="lora_row_linear", lesson="23", kind="program", minutes=20,
+        title="a split matrix and its adapter, in one all-reduce",
+        needs=("parallel_swiglu",),
     ),
 )  # fmt: skip
 

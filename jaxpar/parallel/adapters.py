@@ -111,7 +111,7 @@ def nf4_linear(
     _check_blocks(packed, largest, block)
     # Cast here and not in the loop, where the gradient of x would be summed once for each block.
     x, packed, largest = vary_alike(x, packed, largest)
-    y = _product_by_columns(x.reshape(-1, x.shape[-1]), packed, largest, block)
+    y: Array = _product_by_columns(x.reshape(-1, x.shape[-1]), packed, largest, block)
     return y.reshape(*x.shape[:-1], -1)
 
 
