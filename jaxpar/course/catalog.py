@@ -623,9 +623,30 @@ EXERCISES = (
         title="how long users wait, and how many are served in time",
     ),
     Exercise(
+        id="adapter_parameters", lesson="23", kind="value", minutes=20,
+        title="how many parameters each kind of adapter trains",
+    ),
+    Exercise(
         id="lora_row_linear", lesson="23", kind="program", minutes=20,
         title="a split matrix and its adapter, in one all-reduce",
         needs=("parallel_swiglu",),
+    ),
+    Exercise(
+        id="adapter_gradients", lesson="23", kind="program", minutes=15,
+        title="gradients of adapters alone", needs=("data_parallel_gradients",),
+    ),
+    Exercise(
+        id="fsdp_lora_apply", lesson="23", kind="program", minutes=30,
+        title="a frozen base, gathered and never reduced", needs=("fsdp_apply",),
+    ),
+    Exercise(
+        id="nf4_linear", lesson="23", kind="program", minutes=40,
+        title="a product with 4-bit weights, whole at no time", needs=("remat_layers",),
+    ),
+    Exercise(
+        id="prefix_attention", lesson="23", kind="program", minutes=25,
+        title="keys and values that are learned, before the first position",
+        needs=("parallel_attention",),
     ),
 )  # fmt: skip
 
