@@ -344,10 +344,23 @@ def gathered_layers_kept(
 
 
 @wrong("flops")
+def layers_twice(
+    layer_fn: LayerFn, base_shards: Any, adapters: Any, x: Array, *, axis: str
+) -> Array:
+    """Every layer is computed twice, to choose one of two equal results; compute it once."""
+
+    def layer(base: Any, adapter: Any, x: Array) -> Array:
+        first = lax.axis_index(axis) == 0
+        return jnp.where(first, layer_fn(base, adapter, x), layer_fn(base, adapter, x))
+
+    return _scanned(layer, base_shards, adapters, x, axis)
+
+
+@wrong("memory")
 def examples_among_zeros(
     layer_fn: LayerFn, base_shards: Any, adapters: Any, x: Array, *, axis: str
 ) -> Array:
-    """Every device puts its part of the batch among zeros, and computes as many examples as there
-    are in all; let it compute its own part only."""
+    """Every device puts its part of the batch among zeros, and holds as many examples as there are
+    in all; let it compute its own part only."""
     whole = _scanned(layer_fn, base_shards, adapters, among_zeros(x, axis), axis)
     return own_shard(whole, axis)
