@@ -22,6 +22,7 @@ from jaxpar.contracts.steps import (
     with_gradient_divided,
     with_gradient_of_device_zero,
 )
+from jaxpar.mesh import vary_alike
 from jaxpar.parallel import adapters
 
 
@@ -281,6 +282,7 @@ def all_rows_among_zeros(*arrays: Array, axis: str, scale: float) -> Array:
     your own rows only."""
 
     def parts(x: Array, w: Array, a: Array, b: Array, scale: float) -> Any:
+        x, w, a, b = vary_alike(x, w, a, b)
         x = among_zeros(x, axis, x.ndim - 1)
         return _thin(x, among_zeros(w, axis), among_zeros(a, axis), b, scale)
 

@@ -32,6 +32,7 @@ def _whole(case: Case, x: Array, packed: Array, largest: Array) -> list[Expected
     book = jnp.asarray(normal_codebook(), largest.dtype)
     pairs = jnp.stack([book[packed // 16], book[packed % 16]], axis=-1)
     w = pairs.reshape(len(packed), -1) * jnp.repeat(largest, case.kwargs["block"], axis=1)
+    w = lax.stop_gradient(w)
     y = x @ w
     # x is split by its first dim over one axis, and the columns over the other, if there is one.
     rows, *columns = case.sizes.values()

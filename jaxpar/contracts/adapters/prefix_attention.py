@@ -81,12 +81,12 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
     """In low precision, with more heads; one vector on one device, with scores of hundreds."""
     axis, other = axis_names(rng, 2, besides=("dp", "tp"))
     n, m = pick(rng, ((5, 2), (3, 4), (6, 2)))
-    kv, t, p = pick(rng, (2, 3)), pick(rng, (19, 23)), pick(rng, (25, 29))
+    kv, t, p = pick(rng, (2, 4)), pick(rng, (19, 23)), pick(rng, (25, 29))
     mesh = mesh_of(rng, **{axis: n, other: m})
     alone = mesh_of(rng, **{axis: 1, other: 2})
     return (
         _case(mesh, axis, 2 * n * kv, n * kv, b=3, t=t, p=p, h=10, dtype="bfloat16"),
-        _case(alone, axis, 9, 3, b=1, t=t + 9, p=1, h=14, draw="wide"),
+        _case(alone, axis, 15, 5, b=1, t=t + 9, p=1, h=14, draw="wide"),
     )
 
 
@@ -108,8 +108,9 @@ CONTRACT = Contract(
     ),
     flops=work_is_split(),
     imports=("jaxpar.nn.attention", "jaxpar.flash.attend"),
-    # Scores go up to hundreds; softmax turns what is rounded off them into relative errors.
-    tolerance=4,
+    # Scores go up to hundreds. Softmax turns what is rounded off them into relative errors, and the
+    # log-sum-exp of a part, by which parts are merged, is rounded once more.
+    tolerance=16,
     hints=(
         "A prefix is keys and values that are there before the first position. Which queries see "
         "them? Are they rotated?",
@@ -205,15 +206,14 @@ def prefix_for_the_first_query_alone(*arrays: Array) -> Array:
 
 @wrong("values")
 def prefix_behind(*arrays: Array) -> Array:
-    """The prefix is put behind the keys, and the causal mask hides it; put it before them."""
+    """The prefix stands behind the keys, where the mask takes positions for it; put it before
+    them."""
 
     def behind(prefix: Array, x: Array) -> Array:
         repeated = jnp.broadcast_to(prefix[None], (len(x), *prefix.shape))
         return jnp.concatenate([x, repeated], axis=2)
 
-    return _attention(
-        *arrays, joined=behind, mask=lambda t, p: jnp.tril(jnp.ones((t, p + t), bool))
-    )
+    return _attention(*arrays, joined=behind)
 
 
 @wrong("values")

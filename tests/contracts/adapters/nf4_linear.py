@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxpar.contracts.adapters.nf4_linear import whole_matrix
+from jaxpar.contracts.adapters import nf4_linear as contract
 from jaxpar.contracts.base import wrong
 from jaxpar.mesh import vary_alike
 from jaxpar.quantize import nf4_dequantize
@@ -95,7 +95,7 @@ def whole_matrix_computed_again(x, packed, largest, *, block):
     """With a checkpoint, the whole matrix is held forward and backward, though not between."""
 
     def product(x, packed, largest):
-        return whole_matrix(x, packed, largest, block=block)
+        return contract.whole_matrix(x, packed, largest, block=block)
 
     return jax.checkpoint(product)(x, packed, largest)
 

@@ -92,6 +92,7 @@ def prefix_for_the_first_example(q, k, v, prefix_k, prefix_v):
 
 @wrong("flops")
 def twice(q, k, v, prefix_k, prefix_v):
+    q, k, v, prefix_k, prefix_v = vary_alike(q, k, v, prefix_k, prefix_v)
     one = merged_by_log_sums(q, k, v, prefix_k, prefix_v)
     return jnp.where(
         jnp.isfinite(one), merged_by_log_sums(q + 0 * one, k, v, prefix_k, prefix_v), one
