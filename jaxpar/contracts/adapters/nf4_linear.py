@@ -21,7 +21,7 @@ from jaxpar.contracts.base import (
     wrong,
 )
 from jaxpar.contracts.case import ArraySpec, Case
-from jaxpar.contracts.draws import axis_names, mesh_of, pick
+from jaxpar.contracts.draws import axis_names, pick
 from jaxpar.mesh import vary_alike
 from jaxpar.parallel import adapters
 from jaxpar.quantize import nf4_dequantize, normal_codebook
@@ -63,7 +63,7 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
     return (
         _case(f"{one}=2,{two}=3", (5, 3), 204, blocks * block, block, "bfloat16"),
         _case(f"{one}=3", (pick(rng, (3, 4)),), pick(rng, (301, 303)), 2 * pick(rng, (81, 83)), 2),
-        _case(mesh_of(rng, **{one: 1}), (pick(rng, (6, 7)), 1, 2), 42, 20, 20),
+        _case(f"{one}=2,{two}=1", (pick(rng, (6, 7)), 1, 2), 42, 20, 20),
     )
 
 
@@ -275,7 +275,7 @@ def all_blocks_at_once(x: Array, packed: Array, largest: Array, *, block: int) -
     return jnp.moveaxis(y, 0, -2).reshape(*x.shape[:-1], -1)
 
 
-@wrong("flops")
+@wrong("memory")
 def every_block_among_zeros(x: Array, packed: Array, largest: Array, *, block: int) -> Array:
     """Each turn of the loop multiplies by as many columns as there are in all, most of them zeros;
     multiply by one block of columns."""
@@ -291,6 +291,15 @@ def every_block_among_zeros(x: Array, packed: Array, largest: Array, *, block: i
 
     y = jnp.zeros_like(x, shape=(*x.shape[:-1], 2 * packed.shape[1]))
     return lax.scan(add, y, jnp.arange(largest.shape[1]))[0]
+
+
+@wrong("flops")
+def every_product_twice(x: Array, packed: Array, largest: Array, *, block: int) -> Array:
+    """Every product is computed twice, to choose one of two equal results; compute it once."""
+    x, packed, largest = vary_alike(x, packed, largest)  # so that its gradient is summed once
+    once = _product(x, packed, largest, block=block)
+    again = _product(x, packed, largest, block=block)
+    return jnp.where(jnp.isfinite(once), again, once)
 
 
 @wrong("errors")

@@ -13,8 +13,14 @@ from tests.contracts.answers import right
 
 
 @right
+def of_a_frozen_matrix(x, w, a, b, *, axis, scale):
+    w = lax.stop_gradient(w)
+    return lax.psum(jnp.dot(x, w) + jnp.dot(jnp.dot(x, scale * a), b), axis)
+
+
+@wrong("communication")
 def in_one_product(x, w, a, b, *, axis, scale):
-    """X times w and a side by side."""
+    """One product with w and a side by side, so that w has a gradient as a has."""
     both = x @ jnp.concatenate([w, a], axis=1)
     y, h = both[..., : w.shape[1]], both[..., w.shape[1] :]
     return lax.psum(y + scale * h @ b, axis)
