@@ -30,10 +30,9 @@ Save it while `jaxpar` runs, or check it with `jaxpar check quantized_all_reduce
 #     bits          8
 # and with others, drawn for each check.
 #
-# You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh,
-#                jaxpar.parallel.compress.quantize_blocks,
-#                jaxpar.parallel.compress.dequantize_blocks and, of Python's own, collections,
-#                dataclasses, functools, itertools, math, operator, typing.
+# You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh, jaxpar.quantize.quantize_blocks,
+#                jaxpar.quantize.dequantize_blocks and, of Python's own, collections, dataclasses,
+#                functools, itertools, math, operator, typing.
 
 import jax
 import jax.numpy as jnp

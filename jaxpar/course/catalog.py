@@ -219,7 +219,7 @@ LESSONS = (
     Lesson(
         number="23", topic="adapters", title="Adapters",
         needs=("09",), minutes=35,
-        prints=("lora_linear",),
+        prints=("lora_linear", "merge"),
     ),
 )  # fmt: skip
 
@@ -645,7 +645,7 @@ EXERCISES = (
     ),
     Exercise(
         id="prefix_attention", lesson="23", kind="program", minutes=25,
-        title="keys and values that are learned, before the first position",
+        title="learned keys and values before the first position",
         needs=("parallel_attention",),
     ),
 )  # fmt: skip

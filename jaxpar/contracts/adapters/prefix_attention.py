@@ -107,7 +107,7 @@ CONTRACT = Contract(
         forward=((),),
     ),
     flops=work_is_split(),
-    imports=("jaxpar.nn.attention", "jaxpar.flash.attend"),
+    imports=("jaxpar.nn.attention", "jaxpar.flash.attend", "jaxpar.flash.merge"),
     # Scores go up to hundreds. Softmax turns what is rounded off them into relative errors, and the
     # log-sum-exp of a part, by which parts are merged, is rounded once more.
     tolerance=16,
