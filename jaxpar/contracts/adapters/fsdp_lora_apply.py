@@ -36,11 +36,15 @@ def _applied(case: Case, layer_fn: LayerFn, base: Any, adapters: Any, x: Array) 
     """Each device's part of the batch after all layers; the other axes hold copies."""
     base = lax.stop_gradient(base)
     for i in range(len(jax.tree.leaves(adapters)[0])):
-        x = layer_fn(*jax.tree.map(lambda leaf, i=i: leaf[i], (base, adapters)), x)
+        x = layer_fn(_layer(base, i), _layer(adapters, i), x)
     axis, sizes = case.kwargs["axis"], case.sizes
     local = [n if name == axis else 1 for name, n in sizes.items()]
     blocks = x.reshape(*local, -1, *x.shape[1:])
     return [Expected(jnp.broadcast_to(blocks, (*sizes.values(), *blocks.shape[len(sizes) :])))]
+
+
+def _layer(stacked: Any, i: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[i], stacked)
 
 
 def _case(mesh: str, axis: str, layers: int, d: int, f: int, r: int, examples: int) -> Case:
@@ -208,8 +212,8 @@ def layers_backwards(
     layer_fn: LayerFn, base_shards: Any, adapters: Any, x: Array, *, axis: str
 ) -> Array:
     """The layers are applied from the last to the first; begin with the first."""
-    turned = jax.tree.map(lambda leaf: leaf[::-1], (base_shards, adapters))
-    return _scanned(layer_fn, *turned, x, axis)
+    base, low = jax.tree.map(lambda leaf: leaf[::-1], (base_shards, adapters))
+    return _scanned(layer_fn, base, low, x, axis)
 
 
 @wrong("gradient")
