@@ -256,12 +256,14 @@ table("A product and its adapter", heads, rows)
 (_, thin, both_thin, kb, both_kb), merged, apart = rows
 assert 2 * T * D * F / 1e6 == 33.554432 and both_thin < 2.15 * 33.6 < 3 * 33.6 < merged[2]
 assert merged[2] / both_thin > 1.48 and apart[2] / both_thin > 2.4 and apart[1] / thin > 1.9
-assert merged[3] - kb == 258 and 4 * D * F / 1e3 == 524.288 and round(merged[4] / both_kb, 1) == 2.6
+assert 200 < merged[3] - kb < 300 and abs(merged[4] / both_kb - 2.6) < 0.3
+assert round(4 * D * F / 1e3) == 524 and round(4 * T * F / 1e3) == 262
 
 # %% [markdown]
 # Forward, the thin products and the merged one take about the same. The merged one holds a matrix
-# as large as w. Backward, it also computes a gradient as large as w, from which those of a and b
-# are made: half as many operations again, and 2.6 times the memory. Computing `a @ b` beside w is
+# as large as w, 524 kB; the thin one holds a second result, which grows with the rows of x, here
+# 262 kB. Backward, the merged one also computes a gradient as large as w, from which those of a and
+# b are made: half as many operations again, and 2.6 times the memory. Computing `a @ b` beside w is
 # worse in everything. So a trainer keeps them thin, and merging is for inference.
 #
 # A thin adapter takes two products for each one of w, instead of the three that training takes.
@@ -502,9 +504,9 @@ at = range(8, steps + 1, 8)
 draw("23_losses", Curves("Fine-tuning a small decoder", "step", "loss", at, smooth))
 
 # %% tags=["fold"]
-assert found["base"] == [1.82, 3.29]
-assert 1.8 < found["all parameters"][1] < 2.0 < 2.2 < found["LoRA"][1] < 2.35
-assert found["LoRA"][0] - found["base"][0] > 0.7 and found["all parameters"][0] > found["LoRA"][0]
+(old_base, new_base), (old_all, new_all), (old_lora, new_lora) = found.values()
+assert old_base < new_all + 0.2 < new_lora < new_base - 0.6  # less learned by LoRA
+assert old_base + 0.6 < old_lora < old_all  # and both have forgotten much
 
 # %% [markdown]
 # LoRA learns less than full training in as many steps, with a quarter of the parameters. Both spoil
@@ -554,10 +556,9 @@ assert rows == [
 #   gathers a base of 16 GB twice. So replicate the base wherever it fits, and QLoRA makes it fit
 #   more often. PyTorch's FSDP with QLoRA trains models of 70B parameters on two cards of 24 GB
 #   (Answer.AI 2024).
-# - **Activations** are what they were. With a frozen base, they soon are the largest part, so
-#   activation checkpointing (lesson 08) matters as much as before.
-# - **A product needs its input for the gradient of its weights.** Where w is frozen, x is kept only
-#   for a, so that `x @ w` alone would keep nothing. Implementations of adapters make use of it.
+# - **Activations** are what they were: LoRA keeps the input of every product, since the gradient of
+#   a needs it. With a frozen base, they soon are the largest part, so activation checkpointing
+#   (lesson 08) matters more than before.
 # - **4 bits save memory, not time.** Every product turns codes into numbers first, in the forward
 #   and in the backward pass. QLoRA quantizes the scales as well, to 8 bits in blocks of 256: a
 #   weight then takes 4.127 bits, not 4.5. This brought a model of 65B parameters from more than 780
