@@ -221,6 +221,11 @@ LESSONS = (
         needs=("07",), minutes=31,
         prints=("quantize_blocks", "nf4_quantize", "gptq"),
     ),
+    Lesson(
+        number="23", topic="adapters", title="Adapters",
+        needs=("09",), minutes=35,
+        prints=("lora_linear", "merge"),
+    ),
 )  # fmt: skip
 
 EXERCISES = (
@@ -656,6 +661,32 @@ EXERCISES = (
         id="vocab_parallel_distillation_loss", lesson="22", kind="program", minutes=25,
         title="a teacher and a student, both over a split vocabulary",
         needs=("vocab_parallel_cross_entropy",),
+    ),
+    Exercise(
+        id="adapter_parameters", lesson="23", kind="value", minutes=20,
+        title="how many parameters each kind of adapter trains",
+    ),
+    Exercise(
+        id="lora_row_linear", lesson="23", kind="program", minutes=20,
+        title="a split matrix and its adapter, in one all-reduce",
+        needs=("parallel_swiglu",),
+    ),
+    Exercise(
+        id="adapter_gradients", lesson="23", kind="program", minutes=15,
+        title="gradients of adapters alone", needs=("data_parallel_gradients",),
+    ),
+    Exercise(
+        id="fsdp_lora_apply", lesson="23", kind="program", minutes=30,
+        title="a frozen base, gathered and never reduced", needs=("fsdp_apply",),
+    ),
+    Exercise(
+        id="nf4_linear", lesson="23", kind="program", minutes=40,
+        title="a product with 4-bit weights, whole at no time", needs=("remat_layers",),
+    ),
+    Exercise(
+        id="prefix_attention", lesson="23", kind="program", minutes=25,
+        title="learned keys and values before the first position",
+        needs=("parallel_attention",),
     ),
 )  # fmt: skip
 

@@ -111,7 +111,7 @@ def nf4_linear(
     _check_blocks(packed, largest, block)
     # Cast here and not in the loop, where the gradient of x would be summed once for each block.
     x, packed, largest = vary_alike(x, packed, largest)
-    y = _product_by_columns(x.reshape(-1, x.shape[-1]), packed, largest, block)
+    y: Array = _product_by_columns(x.reshape(-1, x.shape[-1]), packed, largest, block)
     return y.reshape(*x.shape[:-1], -1)
 
 
@@ -234,8 +234,10 @@ def _gradient_by_columns(block: int, kept: Any, g: Array) -> tuple[Array, None, 
         columns = _columns(packed, largest, i, block, g.dtype)
         return total + lax.dynamic_slice_in_dim(g, i * block, block, axis=1) @ columns.T
 
-    zeros = jnp.zeros_like(g, shape=(len(g), len(packed)))
-    return lax.fori_loop(0, largest.shape[1], add, zeros), None, None
+    # In float32 at least: one rounding to 16 bits for each block would be many.
+    wide = jnp.promote_types(g.dtype, jnp.float32)
+    zeros = jnp.zeros_like(g, shape=(len(g), len(packed)), dtype=wide)
+    return lax.fori_loop(0, largest.shape[1], add, zeros).astype(g.dtype), None, None
 
 
 _product_by_columns.defvjp(_keep_codes, _gradient_by_columns)

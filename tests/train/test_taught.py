@@ -31,6 +31,7 @@ P = jax.P
 # Taught as one axis alone needs it; what the trainer runs does the same for any mix of axes, which
 # is tested below.
 FOR_ONE_AXIS = {
+    "adapters.adapter_gradients",
     "data.data_parallel_gradients",
     "data.accumulate_gradients",
     "expert.update_expert_bias",  # as `tests/train/test_experts.py` shows
@@ -53,6 +54,8 @@ FOR_INFERENCE = {
 }
 # Taught as the step between an idea and what runs; each is a few lines of what runs.
 SIMPLER = {
+    "adapters.fsdp_lora_apply": "layers alone; the trainer gathers any part of a model",
+    "adapters.lora_row_linear": "one product; the decoder adds before a sum that it has already",
     "checkpoint_layout.fingerprint": "of bytes in memory; the trainer's manifest reads in pieces",
     "checkpoint_layout.newest_whole": "reads all files; the trainer those of the newest first",
     "data_position.resume_indices": "of one batch; the trainer goes on from there",
@@ -80,6 +83,10 @@ SIMPLER = {
     "zero.clip_shards": "as a transformation of optax, for one axis",
 }
 WITHOUT_OPTION = {
+    "adapters.lora_linear": "the trainer has no adapters",
+    "adapters.merge": "the trainer has no adapters",
+    "adapters.nf4_linear": "the trainer has no adapters",
+    "adapters.prefix_attention": "the trainer has no prefixes",
     "checkpoint_layout.block_range": "of the function below",
     "checkpoint_layout.chunks_to_read": "Orbax reads the arrays",
     "context.attention_over_shards": "one query for many keys: inference",

@@ -1,0 +1,635 @@
+# %% [markdown]
+# # Lesson 23: adapters
+#
+# A model has been trained, and you want it to do something else: to answer in another style, or to
+# read another kind of text. To train all of it again takes as much memory as its first training:
+# Llama 3 8B needs 128 GB for its parameters, gradients and optimizer (lesson 04), before it sees a
+# token. But the change that you want may be small. An *adapter* is a small number of new parameters
+# beside the old ones. Only these are trained. The old parameters are *frozen*; we call them the
+# *base*.
+#
+# What is frozen has no gradient, so nothing is reduced for it, and no optimizer has a state of it.
+# It is only read, so it may be stored in few bits. This lesson looks at what each kind of adapter
+# trains, and at what is left to send and to hold on many devices.
+
+# %%
+from jaxpar.mesh import make_mesh, simulate_devices
+
+simulate_devices(8)
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+from jax.sharding import PartitionSpec as P
+from jax.tree_util import keystr, tree_map_with_path
+
+from jaxpar.cost.adapters import METHODS, adapter_of
+from jaxpar.cost.models import find_model
+from jaxpar.cost.zero import ADAM_MIXED, training_states
+from jaxpar.course.lesson import exercises, show, table
+from jaxpar.course.pictures import draw
+from jaxpar.course.questions import ask
+from jaxpar.drawing.bars import Bars
+from jaxpar.drawing.curves import Curves
+from jaxpar.inspector import inspect
+from jaxpar.model import Settings, init, loss_fn
+from jaxpar.parallel import adapters, data, fsdp
+from jaxpar.parallel.tensor import enter
+from jaxpar.quantize import nf4_dequantize, nf4_quantize
+from jaxpar.train.text import read_library
+
+rng = np.random.default_rng(0)
+llama = find_model("llama3-8b")
+
+
+def normal(*shape):
+    return rng.normal(size=shape).astype(np.float32)
+
+
+# %% [markdown]
+# ## The idea in one picture
+#
+# *LoRA* (low-rank adaptation) puts two thin matrices beside a frozen matrix w of d rows and f
+# columns: a has d rows and r columns, and b has r rows and f columns. The layer computes
+#
+# $$y = x\,w + \frac{\alpha}{r}\,(x\,a)\,b$$
+#
+# The rank r is small, 8 to 64. At first a is random and b is zero, so that training begins with the
+# model as it was. *QLoRA* does the same, and stores the frozen matrices of the layers in 4 bits.
+#
+# The picture shows what one device holds to train Llama 3 8B with Adam in mixed precision, without
+# activations: all of it, with LoRA of rank 16 at every matrix of every layer, and with QLoRA.
+
+# %% tags=["fold"]
+trained = adapter_of(llama, method="lora", rank=16)
+tables = 2 * llama.vocab * llama.hidden  # embedding and head stay in 16 bits
+NF4_BITS = 4 + 32 / 64  # a float32 for each 64 weights
+frozen = {"LoRA": 2 * llama.parameters}
+frozen["QLoRA"] = 2 * tables + NF4_BITS / 8 * (llama.parameters - tables)
+
+
+def held(base, parameters):
+    """GB: a base, and parameters that are trained."""
+    each = ADAM_MIXED
+    parts = {"frozen base": base, "trained": each.params * parameters}
+    parts |= {"gradients": each.gradients * parameters, "optimizer": each.optimizer * parameters}
+    return {name: size / 1e9 for name, size in parts.items()}
+
+
+bars = {"all parameters": held(0, llama.parameters)}
+bars |= {name: held(base, trained) for name, base in frozen.items()}
+draw("23_memory", Bars("Training Llama 3 8B on one device", "GB", bars, ("24 GB card", 24)))
+
+# %% [markdown]
+# ## Predict
+#
+# Llama 3 8B has 32 layers. In each, the matrices of queries and of the output have 4096 rows and
+# 4096 columns, those of keys and values have 4096 rows and 1024 columns, and the three matrices of
+# the MLP are between 4096 and 14,336.
+
+# %%
+of_lora = ask("Parameters that LoRA of rank 16 trains, at all seven matrices of a layer", "count")
+
+# %% [markdown]
+# Eight devices fine-tune the model with data parallelism, and reduce gradients in float32. If all
+# 8.03 billion parameters were trained, each would send 56.2 GB in a step.
+
+# %%
+of_dp = ask("Sent by each of 8 devices in a step, with LoRA of rank 16")
+
+# %% [markdown]
+# Now a model of four layers, each a matrix of 256 rows and 256 columns in float32, is trained with
+# FSDP (lesson 10) on eight devices. In a step, each device sends 2,752,512 bytes.
+
+# %%
+of_fsdp = ask("Sent by each of 8 devices for the matrices, if these are frozen")
+
+# %% [markdown]
+# Last, the work. A product of x, [128, 256], with w, [256, 512], takes 33.6 million floating-point
+# operations. In training, it takes three times as many: one more product for the gradient of x, and
+# one for the gradient of w.
+
+# %%
+of_flops = ask("FLOPs, forward and backward, with w frozen and LoRA of rank 8 beside it", "count")
+
+# %% [markdown]
+# ## Implement
+#
+# ### One step by hand: an adapter of a split matrix
+#
+# In tensor parallelism, w may be split by columns (lesson 11). What happens to its adapter? Each
+# device needs `(x @ a) @ b` for its own columns. So b is split like w, and a is whole on every
+# device. The step below writes the backward pass out. Look for what is missing: no line computes a
+# gradient of w. One line sends something: each device knows only the part of a's gradient that
+# comes from its own columns.
+
+# %%
+T, D, F, R, SCALE, RATE = 128, 256, 512, 8, 2.0, 0.5
+mesh = make_mesh("tp=8")
+columns = P(None, "tp")
+
+
+def step_by_hand(w, a, b, x, target):
+    hidden = x @ a  # [T, R], the same on all devices
+    y = x @ w + SCALE * hidden @ b  # this device's columns
+    g = 2 * (y - target) / (T * F)  # the gradient of the mean squared error
+    of_b = SCALE * hidden.T @ g  # its own columns: nothing to send
+    of_a = lax.psum(SCALE * x.T @ (g @ b.T), "tp")
+    return a - RATE * of_a, b - RATE * of_b
+
+
+specs = (columns, P(), columns, P(), columns)
+by_hand = jax.jit(jax.shard_map(step_by_hand, mesh=mesh, in_specs=specs, out_specs=(P(), columns)))
+
+# %% [markdown]
+# ### The library's form
+#
+# The library's function is the product alone. It works on whole matrices and on shards, and JAX
+# derives the backward pass.
+
+# %%
+show(adapters.lora_linear)
+
+
+# %%
+def step(w, a, b, x, target):
+    def loss(a, b):
+        y = adapters.lora_linear(enter(x, axis="tp"), w, a, b, scale=SCALE)
+        return ((y - target) ** 2).sum() / (T * F)
+
+    of_a, of_b = jax.grad(loss, argnums=(0, 1))(a, b)
+    return a - RATE * of_a, b - RATE * of_b
+
+
+by_library = jax.jit(jax.shard_map(step, mesh=mesh, in_specs=specs, out_specs=(P(), columns)))
+arrays = normal(D, F), normal(D, R), normal(R, F), normal(T, D), normal(T, F)
+for one, other in zip(by_hand(*arrays), by_library(*arrays), strict=True):
+    np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+# %% [markdown]
+# Where w is split by rows, a is split and b is whole. You will write this one: `lora_row_linear`.
+#
+# After training, the adapter can be *merged* into w. The model is then as fast as it was before:
+
+# %%
+show(adapters.merge)
+
+# %% [markdown]
+# ### Four bits
+#
+# QLoRA stores each number of the base as the nearest of 16 numbers, times the largest magnitude of
+# its block of 64. The 16 numbers of *NF4* are quantiles of a normal distribution, because weights
+# are nearly normal (lesson 22). No derivative has to go through the rounding, since the base is
+# frozen; the gradient of x needs only the rounded weights. In training, they become numbers again
+# only where a product needs them, a few columns at a time, and once more in the backward pass:
+# `nf4_linear` is yours to write.
+
+# %%
+w = jnp.asarray(arrays[0])
+codes = nf4_quantize(w, block=64)
+lost = jnp.linalg.norm(nf4_dequantize(*codes) - w) / jnp.linalg.norm(w)
+bits = 8 * sum(part.nbytes for part in codes) / w.size
+print(f"{bits} bits for each weight, with an error of {100 * lost:.1f}%")
+
+# %% tags=["fold"]
+assert bits == NF4_BITS == 4.5 and 0.085 < lost < 0.1
+
+# %% [markdown]
+# ### Other adapters
+#
+# - *Prefix tuning* learns keys and values. In each layer, every query also sees P of them, which
+#   stand before the first position. *P-tuning v2* does the same, for models of any size and for
+#   other tasks than writing text. Heads are split as those of the model are, so tensor parallelism
+#   sends nothing more. You will write `prefix_attention`.
+# - *Prompt tuning* learns P vectors that stand before the embeddings of the input, once.
+# - *BitFit* trains the biases that are there already. Llama has none.
+
+# %%
+gpt2 = find_model("gpt2-xl")
+rows = []
+for method in METHODS:
+    counts = [adapter_of(model, method=method, rank=16, prefix=100) for model in (llama, gpt2)]
+    rows.append((method, *(round(count / 1e6, 2) for count in counts)))
+table("Millions of parameters, rank 16 or a prefix of 100", ("", llama.name, gpt2.name), rows)
+
+# %% [markdown]
+# A prefix and a prompt take positions, which cost time in attention and places in the cache of
+# inference. LoRA takes none once it is merged, and nobody has to merge it: a server can hold one
+# base and hundreds of adapters.
+#
+# ## Measure
+#
+# ### Three ways to multiply
+#
+# The same function can be computed in three ways: by two thin products, with the merged matrix, or
+# with the product of a and b as a matrix beside w. The inspector counts what each computes and what
+# it holds, beside arguments and results. The backward pass computes gradients of x, a and b.
+
+# %%
+ways = {
+    "thin: x @ w + (x @ a) @ b": partial(adapters.lora_linear, scale=SCALE),
+    "merged: x @ (w + a @ b)": lambda x, w, a, b: x @ adapters.merge(w, a, b, scale=SCALE),
+    "apart: x @ w + x @ (a @ b)": lambda x, w, a, b: x @ w + x @ (SCALE * a @ b),
+}
+w, a, b, x, target = arrays
+rows, flops = [], {}
+for name, way in ways.items():
+    forward = inspect(way, x, w, a, b)
+
+    def gradients(x, w, a, b, g, way=way):
+        y, pull = jax.vjp(lambda x, a, b: way(x, w, a, b), x, a, b)
+        return y, pull(g)
+
+    both = inspect(gradients, x, w, a, b, target)
+    flops[name] = both.flops
+    megaflops = (round(report.flops / 1e6, 1) for report in (forward, both))
+    kilobytes = (round(report.memory.temp_bytes / 1e3) for report in (forward, both))
+    rows.append((name, *megaflops, *kilobytes))
+heads = "", "MFLOP forward", "and backward", "kB forward", "and backward"
+table("A product and its adapter", heads, rows)
+
+# %% tags=["fold"]
+(_, thin, both_thin, kb, both_kb), merged, apart = rows
+assert 2 * T * D * F / 1e6 == 33.554432 and both_thin < 2.15 * 33.6 < 3 * 33.6 < merged[2]
+assert merged[2] / both_thin > 1.48 and apart[2] / both_thin > 2.4 and apart[1] / thin > 1.9
+assert 200 < merged[3] - kb < 300 and abs(merged[4] / both_kb - 2.6) < 0.3
+assert round(4 * D * F / 1e3) == 524 and round(4 * T * F / 1e3) == 262
+
+# %% [markdown]
+# Forward, the thin products and the merged one take about the same. The merged one holds a matrix
+# as large as w, 524 kB; the thin one holds a second result, which grows with the rows of x, here
+# 262 kB. Backward, the merged one also computes a gradient as large as w, from which those of a and
+# b are made: half as many operations again, and 2.6 times the memory. Computing `a @ b` beside w is
+# worse in everything. So a trainer keeps them thin, and merging is for inference.
+#
+# A thin adapter takes two products for each one of w, instead of the three that training takes.
+# This is a third less work. It is not two thirds less, because the gradient of x must go through
+# all frozen matrices to reach the adapters of earlier layers.
+
+# %% [markdown]
+# ### What is left to send
+#
+# Four layers of 256 by 256 on eight devices, with adapters of rank 8: data parallelism and FSDP,
+# each with everything trained, and with a frozen base. For the last row, the base is gathered as
+# NF4 codes.
+
+# %%
+LAYERS, WIDTH = 4, 256
+on_dp = make_mesh("dp=8")
+stack = normal(LAYERS, WIDTH, WIDTH) / 16
+low = {"a": normal(LAYERS, WIDTH, R) / 16, "b": normal(LAYERS, R, WIDTH) / 16}
+batch, rows_of = normal(8 * 4, WIDTH), P("dp")
+
+
+def adapted(w, adapter, x):
+    return jnp.tanh(adapters.lora_linear(x, w, adapter["a"], adapter["b"], scale=SCALE))
+
+
+def adapted_codes(codes, adapter, x):
+    return adapted(nf4_dequantize(*codes), adapter, x)
+
+
+def through(layer):
+    def loss(base, low, x):
+        return (lax.scan(lambda x, one: (layer(*one, x), None), x, (base, low))[0] ** 2).mean()
+
+    return loss
+
+
+def all_by_fsdp(flat_shards, x):
+    like = jax.ShapeDtypeStruct((WIDTH, WIDTH), jnp.float32)
+
+    def loss(shards):
+        y = fsdp.fsdp_apply(lambda w, x: jnp.tanh(x @ w), like, shards, x, axis="dp")
+        return (y**2).mean()
+
+    return jax.grad(loss)(flat_shards)
+
+
+def adapters_by_fsdp(layer, shards, low, x):
+    def loss(low):
+        return (adapters.fsdp_lora_apply(layer, shards, low, x, axis="dp") ** 2).mean()
+
+    return jax.grad(loss)(low)
+
+
+split = P(None, "dp")
+plain = through(lambda w, _, x: jnp.tanh(x @ w))
+packed = nf4_quantize(jnp.asarray(stack), block=64)
+programs = {
+    "dp, all trained": (
+        lambda w, x: data.data_parallel_gradients(lambda w, x: plain(w, low, x), w, x, axis="dp"),
+        (stack, batch), (P(), rows_of), P(),
+    ),
+    "dp, LoRA": (
+        partial(adapters.adapter_gradients, through(adapted), axis="dp"),
+        (stack, low, batch), (P(), P(), rows_of), P(),
+    ),
+    "FSDP, all trained": (
+        all_by_fsdp, (stack.reshape(LAYERS, -1), batch), (split, rows_of), split,
+    ),
+    "FSDP, LoRA": (
+        partial(adapters_by_fsdp, adapted), (stack, low, batch), (split, P(), rows_of), P(),
+    ),
+    "FSDP, QLoRA": (
+        partial(adapters_by_fsdp, adapted_codes), (packed, low, batch), (split, P(), rows_of), P(),
+    ),
+}  # fmt: skip
+sent = {}
+for name, (function, args, takes, gives) in programs.items():
+    program = jax.shard_map(function, mesh=on_dp, in_specs=takes, out_specs=gives)
+    found = dict.fromkeys(("all_gather", "reduce_scatter", "all_reduce"), 0.0)
+    for one in inspect(program, *args).collectives:
+        found[one.kind] += one.total_wire_bytes
+    sent[name] = found
+rows = [(name, *map(round, (*found.values(), sum(found.values())))) for name, found in sent.items()]
+heads = "", "all-gather", "reduce-scatter", "all-reduce", "together"
+table("Bytes that a device sends in a step", heads, rows)
+
+# %% [markdown]
+# Data parallelism sends 16 times fewer bytes: the adapters have 4,096 numbers where a matrix has
+# 65,536. FSDP sends two thirds of its bytes, and the gradients of the adapters. It gathers each
+# layer twice, as before, and it no longer reduces the layer's gradients. So here a frozen base
+# saves little, unless it is stored in few bits: the codes take a seventh of the bytes. You will
+# write both functions that were measured here: `adapter_gradients` and `fsdp_lora_apply`.
+#
+# In tensor parallelism, activations are sent, and a frozen base changes nothing about these. An
+# adapter adds the gradient of its whole half: a where w is split by columns, b where it is split by
+# rows.
+
+# %%
+WIDE = 512
+x, w, g = normal(T, WIDE), normal(WIDE, WIDE), normal(T, WIDE)
+a, b = normal(WIDE, R), normal(R, WIDE)
+
+
+def by_columns(x, w, *ab):
+    x = enter(x, axis="tp")
+    return adapters.lora_linear(x, w, *ab, scale=SCALE) if ab else x @ w
+
+
+def by_rows(x, w, *ab):
+    if ab:
+        return adapters.lora_row_linear(x, w, *ab, axis="tp", scale=SCALE)
+    return lax.psum(x @ w, "tp")
+
+
+down = P("tp")
+splits = {
+    "columns": (by_columns, (P(), columns), (P(), columns), columns),
+    "rows": (by_rows, (columns, down), (down, P()), P()),
+}
+rows = []
+for name, (layer, of_base, of_adapter, of_result) in splits.items():
+    for adapter, takes in (((), of_base), ((a, b), of_base + of_adapter)):
+        trains = (0, 2, 3)[: 1 + len(adapter)]  # x, a and b
+
+        def backward(g, *args, layer=layer, trains=trains):
+            def of_trained(*some):
+                given = list(args)
+                for place, one in zip(trains, some, strict=True):
+                    given[place] = one
+                return layer(*given)
+
+            y, pull = jax.vjp(of_trained, *(args[place] for place in trains))
+            return y, pull(g)
+
+        gives = of_result, tuple(takes[place] for place in trains)
+        runs = (layer, takes, of_result), (backward, (of_result, *takes), gives)
+        forward, both = (
+            inspect(jax.shard_map(f, mesh=mesh, in_specs=i, out_specs=o), *args)
+            for (f, i, o), args in zip(runs, ((x, w, *adapter), (g, x, w, *adapter)), strict=True)
+        )
+        numbers = [report.wire_bytes_by_axis().get(("tp",), 0) for report in (forward, both)]
+        what = f"{name}, with LoRA" if adapter else f"{name}, w alone"
+        rows.append((what, round(numbers[0]), round(numbers[1] - numbers[0])))
+table("Bytes that each of 8 devices sends in tensor parallelism", ("", "forward", "backward"), rows)
+
+# %% tags=["fold"]
+dp_full, dp_lora, of_full, of_frozen, of_codes = (sum(found.values()) for found in sent.values())
+assert round(dp_full / dp_lora) == 16 and WIDTH * WIDTH == 65_536 and 2 * WIDTH * R == 4_096
+base_sent = of_frozen - sent["FSDP, LoRA"]["all_reduce"]
+assert 3 * base_sent == 2 * of_full == 2 * 2_752_512
+assert round(base_sent / sent["FSDP, QLoRA"]["all_gather"]) == 7
+assert rows[0] == ("columns, w alone", 0, 458_752) and rows[2][1:] == (458_752, 0)
+assert rows[1][2] - 458_752 == rows[3][2] == 28_672
+
+# %% [markdown]
+# ### On a decoder
+#
+# A decoder of two layers is trained on the text of Python's own library, and then fine-tuned on the
+# same kind of text with capitals in place of small letters, and small letters in place of capitals:
+# once with all parameters, and once with LoRA of rank 8 at all matrices of its layers. So that the
+# model's code can stay as it is, we merge in each step, and differentiate with respect to a and b.
+# For matrices as small as these, nobody minds what that costs.
+
+# %%
+jax.config.update("jax_disable_most_optimizations", True)  # compiles sooner
+settings = Settings(layers=2, d_model=32, heads=4, d_ff=64)
+loss, steps = loss_fn(settings), 120
+text = read_library()[:400_000].astype(np.int32)
+swap = np.arange(256)
+swap[65:91], swap[97:123] = np.arange(97, 123), np.arange(65, 91)
+
+
+def batches(text, seed, count=steps):
+    places = np.random.default_rng(seed).integers(0, len(text) - 33, (count, 16, 1))
+    return text[places + np.arange(33)]
+
+
+def trainer(to_params, rate):
+    optimizer = optax.adam(rate)
+
+    def step(carry, batch):
+        trained, state = carry
+        value, gradient = jax.value_and_grad(lambda t: loss(to_params(t), batch))(trained)
+        updates, state = optimizer.update(gradient, state)
+        return (optax.apply_updates(trained, updates), state), value
+
+    def train(trained, batches):
+        (trained, _), losses = lax.scan(step, (trained, optimizer.init(trained)), batches)
+        return trained, losses
+
+    return jax.jit(train)
+
+
+train_all = trainer(lambda params: params, 1e-2)
+params = init(settings, jax.random.key(0))
+for seed in range(3):
+    params, _ = train_all(params, batches(text, seed))
+
+# %%
+matrices = {
+    keystr(path): w
+    for path, w in jax.tree_util.tree_leaves_with_path(params["layers"])
+    if w.ndim == 3  # stacked: [l, d, f]
+}
+low = {
+    name: {"a": normal(*w.shape[:2], R) / R, "b": np.zeros((len(w), R, w.shape[2]), np.float32)}
+    for name, w in matrices.items()
+}
+merge_layers = jax.vmap(partial(adapters.merge, scale=SCALE))
+
+
+def with_adapters(low):
+    def of(path, w):
+        one = low.get(keystr(path))
+        return w if one is None else merge_layers(w, one["a"], one["b"])
+
+    return params | {"layers": tree_map_with_path(of, params["layers"])}
+
+
+other = batches(swap[text], 3)
+tuned, losses_of_all = train_all(params, other)
+low, losses_of_lora = trainer(with_adapters, 1e-2)(low, other)
+
+old, new = (batches(one, 4, 8).reshape(-1, 33) for one in (text, swap[text]))
+held_out = jax.jit(lambda params: (loss(params, old), loss(params, new)))
+models = {"base": params, "all parameters": tuned, "LoRA": with_adapters(low)}
+rows, found = [], {}
+for name, one in models.items():
+    trained_now = {"base": (), "all parameters": one, "LoRA": low}[name]
+    found[name] = [round(float(value), 2) for value in held_out(one)]
+    rows.append((name, sum(leaf.size for leaf in jax.tree.leaves(trained_now)), *found[name]))
+table("Held-out losses", ("", "trained parameters", "old text", "new text"), rows)
+
+# %% tags=["fold"]
+each = {"all parameters": losses_of_all, "LoRA": losses_of_lora}
+smooth = {name: np.asarray(one).reshape(-1, 8).mean(axis=1) for name, one in each.items()}
+at = range(8, steps + 1, 8)
+draw("23_losses", Curves("Fine-tuning a small decoder", "step", "loss", at, smooth))
+
+# %% tags=["fold"]
+(old_base, new_base), (old_all, new_all), (old_lora, new_lora) = found.values()
+assert old_base < new_all + 0.2 < new_lora < new_base - 0.6  # less learned by LoRA
+assert old_base + 0.6 < old_lora < old_all  # and both have forgotten much
+
+# %% [markdown]
+# LoRA learns less than full training in as many steps, with a quarter of the parameters. Both spoil
+# the model for the old text. But full training has overwritten it, while an adapter can be taken
+# off: then the loss on the old text is again what it was. (Each run was made once, and a small
+# model that has to learn other letters needs more than a small change. Biderman et al. 2024 find
+# the same order on Llama 2: LoRA learns less, and forgets less.)
+#
+# ## Compare
+
+# %%
+of_lora.compare(trained)
+of_dp.compare(2 * 7 / 8 * 4 * trained)
+of_fsdp.compare(base_sent, {"forward": base_sent / 2, "backward": base_sent / 2})
+product = 2 * T * D * F
+parts = {"x @ w": product, "gradient of x": product}
+thin_flops = flops["thin: x @ w + (x @ a) @ b"]
+of_flops.compare(thin_flops, parts | {"adapter": thin_flops - 2 * product})
+
+# %% tags=["fold"]
+assert trained == 41_943_040 and round(2 * 7 / 8 * 4 * llama.parameters / 1e9, 1) == 56.2
+
+# %% [markdown]
+# ## On real hardware
+#
+# Llama 3 8B on eight devices: what each holds of parameters, gradients and optimizer, in GB.
+# Adapters are replicated, and ZeRO shards their states, too.
+
+# %%
+rows = []
+for name, base in {"all parameters": 0, **frozen}.items():
+    count = trained if base else llama.parameters
+    by_stage = [training_states(count, ADAM_MIXED, 8, stage).total / 1e9 for stage in (0, 1, 3)]
+    bases = (base / 1e9, base / 1e9, base / 8e9)
+    rows.append((name, *(round(one + two, 1) for one, two in zip(by_stage, bases, strict=True))))
+table("GB on each of 8 devices", ("", "data parallel", "ZeRO-1", "ZeRO-3"), rows)
+
+# %% tags=["fold"]
+assert rows == [
+    ("all parameters", 128.5, 44.2, 16.1), ("LoRA", 16.7, 16.3, 2.1), ("QLoRA", 6.7, 6.3, 0.8),
+]  # fmt: skip
+
+# %% [markdown]
+# - **ZeRO-1 and ZeRO-2** save next to nothing with adapters, because optimizer and gradients are
+#   small already. What is left to shard is the base.
+# - **FSDP or data parallelism?** With LoRA, data parallelism sends 0.3 GB in a step, where FSDP
+#   gathers a base of 16 GB twice. So replicate the base wherever it fits, and QLoRA makes it fit
+#   more often. PyTorch's FSDP with QLoRA trains models of 70B parameters on two cards of 24 GB
+#   (Answer.AI 2024).
+# - **Activations** are what they were: LoRA keeps the input of every product, since the gradient of
+#   a needs it. With a frozen base, they soon are the largest part, so activation checkpointing
+#   (lesson 08) matters more than before.
+# - **4 bits save memory, not time.** Every product turns codes into numbers first, in the forward
+#   and in the backward pass. QLoRA quantizes the scales as well, to 8 bits in blocks of 256: a
+#   weight then takes 4.127 bits, not 4.5. This brought a model of 65B parameters from more than 780
+#   GB below 48 GB (Dettmers et al. 2023).
+# - **Merging into codes** is not exact: the merged matrix has to be rounded again.
+# - **Checkpoints are small.** LoRA of rank 4 at the queries and values of GPT-3 took 35 MB, where
+#   the model takes 350 GB (Hu et al. 2021).
+# - **Servers** keep one base and many adapters, and compute the thin products of each request with
+#   its own adapter: thousands of adapters on one GPU (Sheng et al. 2023).
+#
+# What a CPU cannot show: 4-bit kernels, which decode in registers. Here a slice of the weights is
+# written to memory and read again.
+#
+# ## Exercises
+
+# %%
+exercises("23")
+
+# %% [markdown]
+# ## On paper
+#
+# 1. How many parameters has LoRA of rank 16 at all matrices of Llama 3 70B: 80 layers, 64 query
+#    heads and 8 kv heads of 128, hidden size 8192, and a gated MLP of 28,672? How much do base and
+#    states take with a base in 16 bits, and how much with NF4 at 4.5 bits, where the two tables of
+#    128,256 rows stay in 16?
+#
+# <details><summary>Answer</summary>
+#
+# A layer has 16 times (2 * 16,384 + 2 * 9,216 + 3 * 36,864) parameters, so there are 207 million in
+# all. At 16 bytes each, their states take 3.3 GB. The base takes 141.1 GB in 16 bits. The tables
+# have 2.1 billion parameters, so with NF4 it takes 38.5 GB for the matrices and 4.2 GB for the
+# tables: 42.7 GB.
+#
+# </details>
+#
+# 2. Llama 3 8B is trained with FSDP on 8 devices, and gathers and reduces in 16 bits. How much does
+#    each send in a step? How much with a frozen base, and how much if its 6.0 GB of codes and
+#    tables are gathered?
+#
+# <details><summary>Answer</summary>
+#
+# The model has 16.06 GB, of which each device sends 7/8 in each of two gathers and in a
+# reduce-scatter: 42.2 GB. A frozen base leaves the gathers, 28.1 GB. With codes these take 10.5 GB.
+#
+# </details>
+#
+# 3. A hundred customers have an adapter each of Llama 3 8B, of rank 16, in 16 bits. How much memory
+#    do they take unmerged, and how much as merged models? How many more operations does a token
+#    take unmerged, if the matrices of the layers have 6.98 billion parameters?
+#
+# <details><summary>Answer</summary>
+#
+# An adapter has 84 MB, so a hundred take 8.4 GB beside the base of 16 GB. A hundred merged models
+# take 1,606 GB. A token takes 2 operations for each parameter, so the adapter adds 0.6%.
+#
+# </details>
+#
+# ## Sources
+#
+# Answer.AI 2024, *You Can Now Train a 70b Language Model at Home*. Ben Zaken, Goldberg and Ravfogel
+# 2022, *BitFit*. Biderman et al. 2024, *LoRA Learns Less and Forgets Less*. Dettmers et al. 2023,
+# *QLoRA*. Hu et al. 2021, *LoRA*. Lester, Al-Rfou and Constant 2021, *The Power of Scale for
+# Parameter-Efficient Prompt Tuning*. Li and Liang 2021, *Prefix-Tuning*. Liu et al. 2022, *P-Tuning
+# v2*. Sheng et al. 2023, *S-LoRA*. Shoeybi et al. 2019, *Megatron-LM*. Zhao et al. 2023, *PyTorch
+# FSDP*.
+#
+# | here | PyTorch and peft | others |
+# |---|---|---|
+# | `lora_linear` | peft `LoraConfig`, torchtune `LoRALinear` | Megatron: `LoRA` of NeMo |
+# | `merge` | peft `merge_and_unload` | - |
+# | `nf4_linear` | bitsandbytes `Linear4bit`, torchao `NF4Tensor` | - |
+# | `prefix_attention` | peft `PrefixTuningConfig` | - |
+# | prompt | peft `PromptTuningConfig` | - |
+# | frozen base | `requires_grad = False`, FSDP with `use_orig_params` | - |
