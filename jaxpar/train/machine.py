@@ -57,13 +57,16 @@ def least_bytes(settings: Settings, recipe: Recipe) -> float:
     return held + logits * FLOAT_BYTES
 
 
-def check_memory(settings: Settings, recipe: Recipe, devices_here: float) -> None:
+def check_memory(
+    settings: Settings, recipe: Recipe, devices_here: float, *, fixed: bool = False
+) -> None:
     """Refuses a run that cannot fit into this machine, before anything of it is made.
 
     Args:
         settings: the decoder.
         recipe: how it is trained.
         devices_here: the fraction of the devices that this machine simulates.
+        fixed: whether the decoder is that of given weights, and no other one would do.
 
     Raises:
         ValueError: it needs more memory than there is; the message names what fits.
@@ -76,9 +79,9 @@ def check_memory(settings: Settings, recipe: Recipe, devices_here: float) -> Non
         return least_bytes(smaller, recipe) * devices_here <= memory
 
     need = _in_words(least_bytes(settings, recipe) * devices_here)
+    smaller = "use a smaller model, or a smaller --batch" if fixed else _what_fits(settings, fits)
     raise ValueError(
-        f"train: needs at least {need}, this machine has {_in_words(memory)}; "
-        f"{_what_fits(settings, fits)}"
+        f"train: needs at least {need}, this machine has {_in_words(memory)}; {smaller}"
     )
 
 

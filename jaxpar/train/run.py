@@ -276,7 +276,7 @@ def start(
     mesh = _mesh(recipe.layout)
     if jax.default_backend() == "cpu":
         here = 1 if FOLLOWS in os.environ else jax.local_device_count() / jax.device_count()
-        check_memory(settings, recipe, here)
+        check_memory(settings, recipe, here, fixed=weights is not None)
     check_same(text, (read.data if read else b"") + (weights.mark.encode() if weights else b""))
     name = f"text: {data}" if data else "text"
     run = begin(

@@ -51,6 +51,8 @@ def test_what_is_too_large_is_refused_with_the_largest_that_fits(
         assert (least_bytes(tried, make_recipe("dp=8")) > 25 * 10**9) is over
     assert "--layers" in refused(Settings(layers=10**4, heads=32), "dp=8", 10**8, monkeypatch)
     assert "smaller --batch" in refused(HUGE, "dp=8", 1000, monkeypatch)
+    with pytest.raises(ValueError, match="this machine has 1,000 bytes; use a smaller model, or a"):
+        check_memory(HUGE, make_recipe("dp=8"), 1, fixed=True)
 
 
 def test_what_fits_or_runs_elsewhere_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
