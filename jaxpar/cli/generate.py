@@ -86,6 +86,14 @@ Speculate = Annotated[
         "followed before follows again, and DIR:4 asks a smaller model. The text stays the same.",
     ),
 ]
+WeightBits = Annotated[
+    int | None,
+    typer.Option(
+        metavar="8|4",
+        help="Keep the matrices of the layers in 8 bits, or in 4 as NF4; unless given, they stay "
+        "as they are.",
+    ),
+]
 Cache = Annotated[
     str,
     typer.Option(metavar="FORM", help="How keys and values are kept: model (as it is) or int8."),
@@ -98,6 +106,7 @@ Examples:
   jaxpar train --mesh dp=8 --steps 500 --checkpoint run1
   jaxpar generate --checkpoint run1 --prompt "import " --tokens 200 --temperature 0.8 --top-p 0.9
   jaxpar generate --checkpoint run1 --prompt "import " --mesh tp=4 --speculate ngram:4
+  jaxpar generate --checkpoint run1 --prompt "import " --weight-bits 4 --cache int8
 """
 
 
@@ -116,6 +125,7 @@ def generate(
     mesh: MeshOption = None,
     speculate: Speculate = None,
     cache: Cache = "model",
+    weight_bits: WeightBits = None,
     as_json: AsJson = False,
 ) -> None:
     """Writes the text that a trained decoder goes on with, as it comes.
@@ -124,7 +134,7 @@ def generate(
     """
     from jaxpar.serve.engine import CACHES
     from jaxpar.serve.sampling import Sampling
-    from jaxpar.serve.trained import mesh_of, speculation_of
+    from jaxpar.serve.trained import in_few_bits, mesh_of, speculation_of
     from jaxpar.serve.writer import Writer
     from jaxpar.train.launch import TERMINATED
     from jaxpar.train.termination import Terminated
@@ -132,10 +142,12 @@ def generate(
     try:
         with errors_as_bad_use():
             check_one_of("generate", "--cache", cache, CACHES)
+            check_weight_bits("generate", weight_bits)
             sampling, devices = Sampling(temperature, top_k, top_p, seed), mesh_of("generate", mesh)
             guesses = speculation_of("generate", speculate)
             how = {"data": data, "tokenizer": tokenizer, "steps": steps, "mesh": mesh}
             model = read_model("generate", checkpoint, **how, seed=seed)
+            model = in_few_bits("generate", model, weight_bits, devices)
             how = {"mesh": devices, "cache": cache, "speculation": guesses}
             writer = Writer("generate", model, prompt, tokens, sampling, **how)
         _write(writer, prompt, as_json)
@@ -143,6 +155,14 @@ def generate(
         raise typer.Exit(LEFT) from None
     except Terminated:
         raise typer.Exit(TERMINATED) from None
+
+
+def check_weight_bits(verb: str, bits: int | None) -> None:
+    """Raises a ValueError if weights cannot have so many bits."""
+    from jaxpar.cost.adapters import BITS
+
+    if bits not in (None, *BITS):
+        raise ValueError(f"{verb}: --weight-bits is {bits}; use 8 or 4, or leave it out")
 
 
 def read_model(

@@ -14,6 +14,8 @@ from jaxpar.cli.generate import (
     Speculate,
     Steps,
     TokenizerFile,
+    WeightBits,
+    check_weight_bits,
     read_model,
 )
 from jaxpar.cli.sizes import whole
@@ -67,7 +69,7 @@ Examples:
   jaxpar serve --steps 100
   jaxpar serve --checkpoint run1 --port 8001 --slots 16 --context 1024
   jaxpar serve --checkpoint run1 --mesh tp=2 --replicas 2
-  jaxpar serve --checkpoint run1 --cache int8 --speculate ngram:4
+  jaxpar serve --checkpoint run1 --weight-bits 8 --cache int8 --speculate ngram:4
   curl localhost:8000/v1/completions -H 'content-type: application/json' \\
     -d '{"prompt": "import ", "max_tokens": 40, "stream": true}'
 """
@@ -87,6 +89,7 @@ def serve(
     page_size: PageSize = 16,
     pages: Pages = None,
     cache: Cache = "model",
+    weight_bits: WeightBits = None,
     speculate: Speculate = None,
     mesh: MeshOption = None,
     replicas: Replicas = 1,
@@ -115,14 +118,16 @@ def serve(
             from jaxpar.serve.engines import make_engines, meshes_of
             from jaxpar.serve.http import Service
             from jaxpar.serve.server import listen, run
-            from jaxpar.serve.trained import speculation_of
+            from jaxpar.serve.trained import in_few_bits, speculation_of
 
             check_one_of("serve", "--cache", cache, CACHES)
+            check_weight_bits("serve", weight_bits)
             with listen(host, port) as listener:
                 meshes = meshes_of("serve", mesh, replicas)
                 guesses = speculation_of("serve", speculate)
                 how = {"data": data, "tokenizer": tokenizer, "steps": steps, "mesh": mesh}
                 model = read_model("serve", checkpoint, **how)
+                model = in_few_bits("serve", model, weight_bits, meshes[0])
                 sizes = Sizes(slots, context, chunk, page_size=page_size, pages=pages)
                 engines = make_engines(model, sizes, meshes, cache=cache, speculation=guesses)
                 for note in model.notes:

@@ -11,6 +11,7 @@ from jaxpar.model.mixture import is_dropped as is_dropped
 from jaxpar.model.mixture import is_load as is_load
 from jaxpar.model.settings import Settings as Settings
 from jaxpar.model.split import Split as Split
+from jaxpar.model.split import check_blocks as check_blocks
 from jaxpar.model.split import check_split as check_split
 from jaxpar.model.split import split_specs as split_specs
 from jaxpar.model.split import used_specs as used_specs

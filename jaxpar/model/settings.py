@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from jaxpar.cost.adapters import BITS, BLOCK, adapter_of
+from jaxpar.cost.adapters import BITS, adapter_of
 from jaxpar.cost.architecture import Architecture, Experts
 from jaxpar.mesh import few_divisors
 from jaxpar.nn import RopeScaling
@@ -49,8 +49,8 @@ class Settings:
             of its first parameters. None: no muP.
         adapter_rank: the rank of what is trained beside each matrix of a layer, which stays as it
             is (LoRA); 0: there is no such adapter, and everything is trained.
-        base_bits: in how many bits the matrices beside adapters are kept, 8 or 4; None: as they
-            are.
+        base_bits: in how many bits the matrices of layers are kept, 8 or 4, which are not trained;
+            None: as they are.
         document_end: the token that ends a document; no position attends to one of a document
             before its own. None: the documents that a sequence has are not told apart.
         biases: which matrices have a bias: "none"; "qkv", those of queries, keys and values;
@@ -239,25 +239,8 @@ class Settings:
                 f"Settings: adapter_rank is {self.adapter_rank} with {self.experts} experts; "
                 "adapters stand beside the matrices of attention and of one MLP; use experts 0"
             )
-        if self.base_bits is None:
-            return
-        if self.base_bits not in BITS:
+        if self.base_bits not in (None, *BITS):
             raise ValueError(f"Settings: base_bits is {self.base_bits}; use 8 or 4")
-        if not self.adapter_rank:
-            raise ValueError(
-                f"Settings: base_bits is {self.base_bits} without adapters; numbers in few bits "
-                "cannot be trained; use adapter_rank of 1 or more"
-            )
-        for name, size in (
-            ("d_model", self.d_model),
-            ("kv_heads * d_model / heads", self.key_heads * self.d_head),
-            ("d_ff", self.d_hidden),
-        ):
-            if size % BLOCK:
-                raise ValueError(
-                    f"Settings: {name} is {size} with base_bits {self.base_bits}; a block of a "
-                    f"row has {BLOCK} numbers; use multiples of {BLOCK}"
-                )
 
     def _check_divides(self, name: str, size: int, multiple_name: str, multiple: int) -> None:
         if multiple % size:

@@ -14,6 +14,7 @@ from jax.tree_util import tree_map_with_path
 from jaxtyping import Float, Int, PyTree
 
 from jaxpar import nn
+from jaxpar.cost.adapters import BLOCK
 from jaxpar.layout import Layout
 from jaxpar.mesh import divide, vary
 from jaxpar.model.attention import CONTEXTS, Cached, on_one_device, over_devices
@@ -272,6 +273,26 @@ def check_split(settings: Settings, layout: Layout) -> None:
         _check_context(settings, layout)
     if settings.document_end is not None:
         _check_documents(layout)
+
+
+def check_blocks(where: str, settings: Settings, tp: int) -> None:
+    """Checks that the rows that a device has of each matrix in few bits are of full blocks.
+
+    Raises:
+        ValueError: they are not; the message begins with `where`.
+    """
+    kv_parts = tp if settings.key_heads >= tp else 1
+    for dim, size, parts in (
+        ("d", settings.d_model, tp),
+        ("f", settings.d_hidden, tp),
+        ("kv", settings.key_heads * settings.d_head, kv_parts),
+    ):
+        local = divide(where, dim, size, "tp", parts)
+        if local % BLOCK:
+            raise ValueError(
+                f"{where}: of the {size} columns of a matrix a device has {local} (tp={tp}), and a "
+                f"block has {BLOCK}; use a smaller tp, or sizes that are multiples of {BLOCK}"
+            )
 
 
 def _check_documents(layout: Layout) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from jaxpar.axes import parse_mesh
+from jaxpar.collectives.leaves import STACKED
 from jaxpar.mesh import make_mesh
-from jaxpar.model import Settings
+from jaxpar.model import Settings, check_blocks
+from jaxpar.model.few_bits import encode
 from jaxpar.serve.speculate import Speculation
 from jaxpar.serve.text import Alphabet, Bytes, Tokens
 from jaxpar.train.recipe import make_recipe
@@ -84,6 +87,26 @@ def from_checkpoint(where: str, folder: Path, tokenizer: Path | None = None) -> 
     )
 
 
+def in_few_bits(
+    where: str, model: TrainedModel, bits: int | None, mesh: Mesh | None
+) -> TrainedModel:
+    """The model with the matrices of its layers in 8 bits, or in 4 as NF4; None: as they are.
+
+    Raises:
+        ValueError: the devices of tp would split blocks.
+    """
+    if bits is None:
+        return model
+    tp = mesh.shape.get("tp", 1) if mesh else 1
+    check_blocks(f"{where}: --weight-bits {bits}", model.settings, tp)
+    layers = jax.jit(partial(encode, bits=bits))(model.params[STACKED])
+    params = model.params | {STACKED: jax.tree.map(np.asarray, layers)}
+    before, after = map(_bytes, (model.params, params))
+    note = f"matrices in {bits} bits: {before:,} bytes of parameters are {after:,} now"
+    settings = replace(model.settings, base_bits=bits)
+    return replace(model, settings=settings, params=params, notes=(*model.notes, note))
+
+
 def from_training(
     steps: int, mesh: str | None, *, data: Path | None, tokenizer: Path | None, seed: int
 ) -> TrainedModel:
@@ -127,6 +150,10 @@ def speculation_of(where: str, text: str | None) -> Speculation | None:
         return Speculation(int(most))
     saved = read_model(f"{where}: --speculate {what}", Path(what))
     return Speculation(int(most), saved.settings, saved.params)
+
+
+def _bytes(params: PyTree[np.ndarray]) -> int:
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(params))
 
 
 def _alphabet(tokenizer: Tokenizer | None, *, begins: bool = False) -> Alphabet:

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jaxpar.checks import check_one_of
-from jaxpar.cost.adapters import BLOCK
 from jaxpar.layout import AXES, CONTEXT_KINDS, REMAT_KINDS, ZERO_STAGES, Layout
 from jaxpar.mesh import divide, parse_mesh
-from jaxpar.model import Settings, Split, check_split
+from jaxpar.model import Settings, Split, check_blocks, check_split
 from jaxpar.model.attention import KINDS as ATTENTIONS
 from jaxpar.model.attention import RINGS
 from jaxpar.parallel.pipeline import layer_order
@@ -119,7 +118,7 @@ class Recipe:
                 "how rates change with the width is that of Adam here; use adamw or adam8bit, or "
                 "leave --mup-base out"
             )
-        if settings.adapter_rank:
+        if settings.adapter_rank or settings.base_bits:
             self._check_adapters(settings)
         if self.table:
             layer_order(self.table, settings.layers)
@@ -141,21 +140,17 @@ class Recipe:
                 )
         if not settings.base_bits:
             return
+        if not settings.adapter_rank:
+            raise ValueError(
+                f"train: --base-bits {settings.base_bits} without --adapter: numbers in few bits "
+                "cannot be trained; give an adapter, such as --adapter lora:16"
+            )
         if self.layout.remat == "none":
             raise ValueError(
                 f"train: --base-bits {settings.base_bits} with --remat none: all matrices would be "
                 "kept as numbers for the backward pass; use another remat, such as products"
             )
-        into = {"d": settings.d_model, "f": settings.d_hidden}
-        if settings.key_heads >= self.layout.tp:
-            into["kv"] = settings.key_heads * settings.d_head
-        for dim, size in into.items():
-            local = divide("train", dim, size, "tp", self.layout.tp)
-            if local % BLOCK:
-                raise ValueError(
-                    f"train: --base-bits {settings.base_bits} with tp={self.layout.tp}: a device "
-                    f"has {local} of {size} columns; a block has {BLOCK}; use a smaller tp"
-                )
+        check_blocks(f"train: --base-bits {settings.base_bits}", settings, self.layout.tp)
 
     def _check_experts(self) -> None:
         """Checks what a decoder with experts cannot be combined with."""
