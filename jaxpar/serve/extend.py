@@ -86,7 +86,8 @@ def unstacked(settings: Settings, params: PyTree[Array]) -> dict[str, Any]:
         layer["mlp"].pop(DROPPED, None)
         attention = layer["attention"]
         for name in {"key", "value", "key_bias", "value_bias"} & attention.keys():
-            attention[name] = _repeated(attention[name], settings)
+            if not isinstance(attention[name], dict):  # codes, of as many heads as there must be
+                attention[name] = _repeated(attention[name], settings)
     return _ends(params) | {"layers": layers}
 
 

@@ -93,11 +93,16 @@ def in_few_bits(
     """The model with the matrices of its layers in 8 bits, or in 4 as NF4; None: as they are.
 
     Raises:
-        ValueError: the devices of tp would split blocks.
+        ValueError: the devices of tp would split blocks, or are more than kv heads.
     """
     if bits is None:
         return model
-    tp = mesh.shape.get("tp", 1) if mesh else 1
+    tp, heads = mesh.shape.get("tp", 1) if mesh else 1, model.settings.key_heads
+    if tp > heads:
+        raise ValueError(
+            f"{where}: --weight-bits {bits} with tp={tp}: so many devices repeat {heads} kv heads, "
+            f"and codes are not repeated; use tp={heads} at most"
+        )
     check_blocks(f"{where}: --weight-bits {bits}", model.settings, tp)
     layers = jax.jit(partial(encode, bits=bits))(model.params[STACKED])
     params = model.params | {STACKED: jax.tree.map(np.asarray, layers)}
