@@ -55,6 +55,8 @@ FOR_INFERENCE = {
 # Taught as the step between an idea and what runs; each is a few lines of what runs.
 SIMPLER = {
     "adapters.fsdp_lora_apply": "layers alone; the trainer gathers any part of a model",
+    "adapters.nf4_linear": "slice by slice; the trainer makes numbers of one layer at a time",
+    "quantized.quantized_layers": "layers of one matrix; the trainer decodes any part of a layer",
     "adapters.lora_row_linear": "one product; the decoder adds before a sum that it has already",
     "checkpoint_layout.fingerprint": "of bytes in memory; the trainer's manifest reads in pieces",
     "checkpoint_layout.newest_whole": "reads all files; the trainer those of the newest first",
@@ -83,9 +85,7 @@ SIMPLER = {
     "zero.clip_shards": "as a transformation of optax, for one axis",
 }
 WITHOUT_OPTION = {
-    "adapters.lora_linear": "the trainer has no adapters",
-    "adapters.merge": "the trainer has no adapters",
-    "adapters.nf4_linear": "the trainer has no adapters",
+    "adapters.merge": "whoever uses a run merges, as `tests/train/test_adapters.py` shows",
     "adapters.prefix_attention": "the trainer has no prefixes",
     "checkpoint_layout.block_range": "of the function below",
     "checkpoint_layout.chunks_to_read": "Orbax reads the arrays",
@@ -104,7 +104,6 @@ WITHOUT_OPTION = {
     "quantized.int8_all_gather": "parameters travel in their own dtype",
     "quantized.int8_row_linear": "weights in 8 bits are for inference",
     "quantized.quantize_rows": "weights in 8 bits are for inference",
-    "quantized.quantized_layers": "a base in 8 bits; nothing of it would be trained",
     "reshard.reshard_rows_to_columns": "a checkpoint is read into the new layout",
     "ring_matmul.matmul_ring": "overlap, which a CPU does not show",
     "ring_matmul.ring_matmul": "overlap, which a CPU does not show",
@@ -165,6 +164,7 @@ def test_the_trainer_reaches_what_is_taught() -> None:
             *(make_recipe("dp=2", decay=by, steps=2) for by in ("cosine", "wsd")),
         ):
             trained(recipe, steps=1)
+        trained(make_recipe("dp=2"), replace(SETTINGS, adapter_rank=2), steps=1)
         for factor in (None, 1.25):
             with_experts = replace(SETTINGS, experts=4, capacity_factor=factor)
             trained(make_recipe("ep=2"), with_experts, steps=1)
