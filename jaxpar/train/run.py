@@ -27,6 +27,7 @@ from jaxpar.parallel.disk import DiskStore
 from jaxpar.parallel.offload import HostStore, Store, Transfers
 from jaxpar.train.checkpoint import OPTIMIZER, Checkpoints, Keeping, parts_of
 from jaxpar.train.cluster import Place, join
+from jaxpar.train.distillation import read_teacher
 from jaxpar.train.documents import END, has_ends
 from jaxpar.train.launch import FOLLOWS, SCRATCH
 from jaxpar.train.loop import Trained, train
@@ -348,7 +349,10 @@ def begin(
         for size in (recipe.batch, *smaller)
     )
     folder, store = _store(layout)
-    made = set_up(settings, recipe, mesh, shape, seed, store, shapes)
+    teacher = None
+    if recipe.distillation:
+        teacher = read_teacher(recipe.distillation.folder, settings, tokenizer)
+    made = set_up(settings, recipe, mesh, shape, seed, store, shapes, teacher)
     params, state = made.params, made.state
     if checkpoints:
         params, state = checkpoints.restore(params, state)
@@ -370,14 +374,14 @@ def begin(
         validation=validation,
         unit=unit_of(texts.training),
         seconds_at_peak=seconds_at_peak(settings, recipe, mesh.devices.flat[0].device_kind),
-        profile=_profile(profile, made.step),
+        profile=_profile(profile, made.text),
         ramp=recipe.ramp,
     )
 
 
-def _profile(folder: Path | None, step: Any) -> Profile | None:
-    """What traces the steps that this compiled program takes, in process 0."""
-    return Profile(folder, step.as_text()) if folder and not jax.process_index() else None
+def _profile(folder: Path | None, text: Callable[[], str]) -> Profile | None:
+    """What traces the steps that the compiled program of this text takes, in process 0."""
+    return Profile(folder, text()) if folder and not jax.process_index() else None
 
 
 def _keep_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
