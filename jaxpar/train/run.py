@@ -379,9 +379,9 @@ def begin(
     )
 
 
-def _profile(folder: Path | None, text: Callable[[], str]) -> Profile | None:
+def _profile(folder: Path | None, text: Callable[[], str | None]) -> Profile | None:
     """What traces the steps that the compiled program of this text takes, in process 0."""
-    return Profile(folder, text()) if folder and not jax.process_index() else None
+    return Profile(folder, text() or "") if folder and not jax.process_index() else None
 
 
 def _keep_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:

@@ -75,7 +75,7 @@ class Setup(NamedTuple):
     params: Any
     state: Any
     report: Report
-    text: Callable[[], str]
+    text: Callable[[], str | None]
     moved: Transfers | None = None
 
 
