@@ -4,7 +4,7 @@ Every scheme cuts the numbers into blocks, and keeps one number for each block b
 that one large number costs the precision of its own block alone.
 """
 
-from functools import cache
+from functools import cache, reduce
 from statistics import NormalDist
 
 import jax.numpy as jnp
@@ -171,7 +171,7 @@ def _nearest(x: Float[Array, "..."], codebook: np.ndarray) -> UInt8[Array, "..."
     """The places of the nearest numbers of a sorted codebook, for x from -1 to 1."""
     borders = (codebook[:-1] + codebook[1:]) / 2
     if len(borders) < 16:
-        return sum((x > border).astype(jnp.uint8) for border in borders)
+        return reduce(jnp.add, [(x > border).astype(jnp.uint8) for border in borders])
     # The sign, the exponent and 7 bits of the fraction name a cell, in which there is at most one
     # border: one look into a table and one comparison, in place of a search.
     cells = lax.bitcast_convert_type(x, jnp.uint32) >> (32 - CELL_BITS)

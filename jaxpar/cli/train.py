@@ -104,6 +104,22 @@ BatchRamp = Annotated[
         "are --batch; every size has equally many steps.",
     ),
 ]
+Distill = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Learn from a decoder that train --checkpoint has saved there, of any size and the "
+        "same tokens: part of the loss is how far the probabilities are from its own.",
+    ),
+]
+DistillWeight = Annotated[
+    float | None,
+    typer.Option(metavar="PART", help="Which part of the loss that is; 0.5 unless given."),
+]
+Temperature = Annotated[
+    float | None,
+    typer.Option(metavar="T", help="What the logits of both are divided by in it; 2 unless given."),
+]
 MupBase = Annotated[
     int | None,
     typer.Option(
@@ -412,6 +428,7 @@ Examples:
   jaxpar train --mesh dp=8 --steps 500 --batch-ramp 8:100 --average 0.99 --validate-every 100
   jaxpar train --mesh fsdp=8 --steps 1000 --checkpoint run1 --every 100
   jaxpar train --mesh fsdp=4,tp=2 --steps 1000 --checkpoint run1 --resume
+  jaxpar train --mesh dp=4,tp=2 --steps 500 --layers 2 --distill run1 --temperature 2
   jaxpar train --mesh dp=8 --steps 500 --validate-every 100 --track csv --track-to record1
   jaxpar train --mesh dp=4,tp=2 --steps 5 --profile trace1
   jaxpar train --mesh fsdp=4,tp=2 --from FOLDER --learning-rate 1e-5 --checkpoint run2
@@ -440,6 +457,9 @@ def train_model(
     skip_spikes: SkipSpikes = None,
     average: Average = None,
     batch_ramp: BatchRamp = None,
+    distill: Distill = None,
+    distill_weight: DistillWeight = None,
+    temperature: Temperature = None,
     clip: Clip = None,
     context: Context = None,
     attention: Attention = None,
@@ -496,7 +516,8 @@ def train_model(
         "sync_every": sync_every, "outer": outer, "compress": compress,
         "learning_rate": learning_rate, "warmup": warmup, "decay": decay,
         "weight_decay": weight_decay, "skip_spikes": skip_spikes, "average": average,
-        "batch_ramp": batch_ramp, "steps": steps,
+        "batch_ramp": batch_ramp, "distill": distill, "distill_weight": distill_weight,
+        "temperature": temperature, "steps": steps,
     }  # fmt: skip
     sizes = {
         "layers": layers, "d_model": d_model, "heads": heads, "sequence": sequence,

@@ -84,20 +84,28 @@ def logits(
     return decoder.last(params, apply_layers(decoder.layer, layers, x))
 
 
+Taught = Callable[[Array, Split, Array, Array], Array]
+"""(inputs, split, logits of the student, its cross-entropies) -> the loss of each token."""
+
+
 def loss_fn(
-    settings: Settings, apply_layers: ApplyLayers = scan_layers, split: Split = WHOLE
+    settings: Settings,
+    apply_layers: ApplyLayers = scan_layers,
+    split: Split = WHOLE,
+    taught: Taught | None = None,
 ) -> Callable[[Params, Int[Array, "b s"]], Float[Array, ""]]:
     """A function for the mean cross-entropy of every token except the first of each sequence.
 
     Where the positions are split over an axis, it takes all tokens, and is the mean over those of
-    this device.
+    this device. With `taught`, it is the mean of what a teacher makes of the cross-entropies.
     """
 
     def loss(params: Params, tokens: Int[Array, "b s"]) -> Float[Array, ""]:
         inputs, targets = split.own_tokens(tokens[:, :-1]), split.own_tokens(tokens[:, 1:])
         here = split.within_documents(tokens[:, :-1], settings.document_end)
         predicted = logits(settings, params, inputs, apply_layers, here)
-        return split.cross_entropy(predicted, targets).mean()
+        losses = split.cross_entropy(predicted, targets)
+        return (taught(inputs, here, predicted, losses) if taught else losses).mean()
 
     return loss
 

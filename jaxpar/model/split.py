@@ -20,7 +20,7 @@ from jaxpar.mesh import divide, vary
 from jaxpar.model.attention import CONTEXTS, Cached, on_one_device, over_devices
 from jaxpar.model.leaf_names import split_as
 from jaxpar.model.settings import Settings
-from jaxpar.parallel import context, tensor, vocabulary
+from jaxpar.parallel import context, distill, tensor, vocabulary
 from jaxpar.parallel.sequence import (
     GATHERED,
     Keep,
@@ -135,6 +135,17 @@ class Split:
         if self.axis is None:
             return nn.cross_entropy(logits, targets)
         return vocabulary.vocab_parallel_cross_entropy(logits, targets, axis=self.axis)
+
+    def distillation_loss(
+        self, student: Float[Array, "b s v"], teacher: Float[Array, "b s v"], temperature: float
+    ) -> Float[Array, "b s"]:
+        """How far the student is from the teacher at each token."""
+        with jax.named_scope("distillation_loss"):
+            if self.axis is None:
+                return nn.distillation_loss(student, teacher, temperature=temperature)
+            return distill.vocab_parallel_distillation_loss(
+                student, teacher, axis=self.axis, temperature=temperature
+            )
 
     def own_positions(self, x: Float[Array, "s d"]) -> Float[Array, "t d"]:
         """The rows of the positions that this device has between the products."""

@@ -425,6 +425,7 @@ def _about(
             "began with weights": weights,
             "optimizer": str(recipe.optimizer),
             "average": recipe.average,
+            "distilled from": recipe.distillation and str(recipe.distillation),
             "skipped above": recipe.skip_spikes and f"{recipe.skip_spikes:g} times the mean norm",
             "precision": recipe.precision,
             "rounds": rounds and f"of {rounds} steps on dp={layout.dp}, then {recipe.outer}",

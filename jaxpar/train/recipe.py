@@ -32,6 +32,25 @@ OFFLOADS = {
 
 
 @dataclass(frozen=True)
+class Distillation:
+    """How a trained decoder teaches.
+
+    Attributes:
+        folder: where its run was saved.
+        weight: of the distillation loss; the rest is that of the cross-entropy.
+        temperature: that divides the logits of both.
+    """
+
+    folder: Path
+    weight: float = 0.5
+    temperature: float = 2.0
+
+    def __str__(self) -> str:
+        """All but the place of the folder, as it is stored."""
+        return f"{self.folder.name}, {self.weight:g} at temperature {self.temperature:g}"
+
+
+@dataclass(frozen=True)
 class Recipe:
     """A run that the trainer can do, as `make_recipe` makes it.
 
@@ -55,6 +74,7 @@ class Recipe:
             None: as it is.
         average: the decay of an exponential average of the parameters; None: there is none.
         ramp: the batches of the first steps, if these are smaller.
+        distillation: by which teacher the decoder is taught, and how; None: by none.
     """
 
     layout: Layout
@@ -72,6 +92,7 @@ class Recipe:
     compression: Compression | None = None
     average: float | None = None
     ramp: Ramp | None = None
+    distillation: Distillation | None = None
 
     def examples(self, steps: int) -> int:
         """The examples in the first `steps` batches."""
@@ -195,6 +216,9 @@ def make_recipe(
     skip_spikes: float | None = None,
     average: float | None = None,
     batch_ramp: str | None = None,
+    distill: Path | None = None,
+    distill_weight: float | None = None,
+    temperature: float | None = None,
     steps: int = 0,
 ) -> Recipe:
     """A recipe from the options of `jaxpar train`.
@@ -227,6 +251,9 @@ def make_recipe(
         skip_spikes: how many times the running mean a gradient norm may be; None: any norm may be.
         average: the decay of an exponential average of the parameters; None: there is none.
         batch_ramp: how the batch grows to `batch`, as `parse_ramp` reads it; None: it does not.
+        distill: the folder of a run whose decoder teaches this one; None: none does.
+        distill_weight: of the distillation loss, from 0 to 1; None: that of `Distillation`.
+        temperature: that divides the logits in it; None: that of `Distillation`.
         steps: of a run whose learning rate falls.
 
     Raises:
@@ -312,7 +339,45 @@ def make_recipe(
             f"train: --skip-spikes {skip_spikes} with --offload: a state outside of the devices is "
             "updated leaf by leaf, and none of them knows the others; leave one of the two out"
         )
-    return _with_less_communication(recipe, sync_every, outer, compress)
+    recipe = _with_less_communication(recipe, sync_every, outer, compress)
+    return replace(recipe, distillation=_distillation(recipe, distill, distill_weight, temperature))
+
+
+def _distillation(
+    recipe: Recipe, folder: Path | None, weight: float | None, temperature: float | None
+) -> Distillation | None:
+    """How a teacher teaches, if there is one."""
+    if folder is None:
+        given = (("--distill-weight", weight), ("--temperature", temperature))
+        for option in (option for option, value in given if value is not None):
+            raise ValueError(
+                f"train: {option} without --distill: it says how a teacher teaches; add --distill "
+                f"DIR, or leave {option} out"
+            )
+        return None
+    made = Distillation(folder)
+    made = replace(made, weight=made.weight if weight is None else weight)
+    made = replace(made, temperature=made.temperature if temperature is None else temperature)
+    if not 0 < made.weight <= 1:
+        raise ValueError(
+            f"train: --distill-weight is {made.weight}; it is the part of the loss that the "
+            "teacher has; use a number above 0, at most 1"
+        )
+    if not made.temperature > 0:
+        raise ValueError(f"train: --temperature is {made.temperature}; use a number above 0")
+    if recipe.table:
+        raise ValueError(
+            f"train: --distill with --mesh {recipe.layout.mesh}: the last stage of a pipeline has "
+            "no place for the logits of a teacher, whose layers are on other stages; leave axis pp "
+            "out"
+        )
+    if recipe.sync_every:
+        raise ValueError(
+            f"train: --distill with --sync-every {recipe.sync_every}: a round takes the batches of "
+            "several steps at once, beside which it has no place for a teacher; leave one of the "
+            "two out"
+        )
+    return made
 
 
 def _check_layers(

@@ -27,6 +27,7 @@ from jaxpar.parallel.disk import DiskStore
 from jaxpar.parallel.offload import HostStore, Store, Transfers
 from jaxpar.train.checkpoint import OPTIMIZER, Checkpoints, Keeping, parts_of
 from jaxpar.train.cluster import Place, join
+from jaxpar.train.distillation import read_teacher
 from jaxpar.train.documents import END, has_ends
 from jaxpar.train.launch import FOLLOWS, SCRATCH
 from jaxpar.train.loop import Trained, train
@@ -365,7 +366,10 @@ def begin(
     )
     folder, store = _store(layout)
     unread = None if first else weights  # a run that is resumed has its own
-    made = set_up(settings, recipe, mesh, shape, seed, store, shapes, unread)
+    teacher = None
+    if recipe.distillation:
+        teacher = read_teacher(recipe.distillation.folder, settings, tokenizer)
+    made = set_up(settings, recipe, mesh, shape, seed, store, shapes, unread, teacher)
     params, state = made.params, made.state
     if checkpoints:
         params, state = checkpoints.restore(params, state)
@@ -388,15 +392,15 @@ def begin(
         validation=validation,
         unit=unit_of(texts.training),
         seconds_at_peak=seconds_at_peak(settings, recipe, mesh.devices.flat[0].device_kind),
-        profile=_profile(profile, made.step),
+        profile=_profile(profile, made.text),
         ramp=recipe.ramp,
         notes=unread.notes if unread else (),
     )
 
 
-def _profile(folder: Path | None, step: Any) -> Profile | None:
-    """What traces the steps that this compiled program takes, in process 0."""
-    return Profile(folder, step.as_text()) if folder and not jax.process_index() else None
+def _profile(folder: Path | None, text: Callable[[], str | None]) -> Profile | None:
+    """What traces the steps that the compiled program of this text takes, in process 0."""
+    return Profile(folder, text() or "") if folder and not jax.process_index() else None
 
 
 def _keep_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jaxtyping import PyTree
 
-from jaxpar.collectives.leaves import STACKED, LeafLayouts, leaf_layouts
+from jaxpar.collectives.leaves import STACKED, LeafLayouts, leaf_layouts, specs_of
 from jaxpar.inspector.compiled import Compiled, compile_program
 from jaxpar.inspector.program import inspect_compiled
 from jaxpar.inspector.report import Report
@@ -20,6 +20,7 @@ from jaxpar.layout import Layout
 from jaxpar.mesh import in_mesh_order, varying_axes
 from jaxpar.model import Settings, init, loss_fn, used_specs
 from jaxpar.model.few_bits import encode
+from jaxpar.model.functions import Taught
 from jaxpar.parallel.fsdp import fsdp_loss, gather_layers
 from jaxpar.parallel.offload import OffloadedState, Store, Transfers
 from jaxpar.parallel.pipeline import layer_order
@@ -35,6 +36,7 @@ from jaxpar.train.compression import (
     kept_specs,
     make_compressed_step,
 )
+from jaxpar.train.distillation import Teacher, on_devices, taught_by
 from jaxpar.train.experts import BIAS_RATE, balanced
 from jaxpar.train.gradients import FindLocal, by_microbatches, over_devices
 from jaxpar.train.offloading import (
@@ -68,6 +70,7 @@ class Setup(NamedTuple):
         params: the initial parameters.
         state: the initial state.
         report: what a step sends and holds on each device.
+        text: returns the compiled program.
         moved: the bytes that an offloaded state moves in a step; None without offload.
     """
 
@@ -75,6 +78,7 @@ class Setup(NamedTuple):
     params: Any
     state: Any
     report: Report
+    text: Callable[[], str | None]
     moved: Transfers | None = None
 
 
@@ -87,12 +91,13 @@ def set_up(
     store: Store | None,
     smaller: Sequence[Any] = (),
     weights: Weights | None = None,
+    teacher: Teacher | None = None,
 ) -> Setup:
     """Makes parameters and state as the recipe shards them, and compiles and inspects the step.
 
     `batch` gives the shape, dtype and sharding of a batch, and `smaller` those of others that the
     step takes as well. `store` keeps an offloaded state. Without `weights`, the first parameters
-    are random.
+    are random. `teacher` teaches the decoder.
     """
     policy = POLICIES[recipe.precision]
     mixed = recipe.precision != "fp32"
@@ -103,7 +108,7 @@ def set_up(
     optimizer = master_weights(optimizer) if mixed else optimizer
     optimizer = skipping(optimizer, recipe.skip_spikes) if recipe.skip_spikes else optimizer
     scaling = LossScaling() if recipe.precision == "fp16" else None
-    technique = technique_of(settings, recipe)
+    technique = technique_of(settings, recipe, teacher=teacher)
     if recipe.optimizer.name == "adam8bit":
         check_blocks(*map(trained, leaf_layouts_of(settings, recipe.layout)), recipe.layout.sizes)
     masters = _first_params(settings, recipe, technique, mesh, seed, weights)
@@ -113,18 +118,23 @@ def set_up(
     masters = trained(masters)
     init_state = partial(_first_state, optimizer, technique.trained, mesh)
     scale = jax.device_put(scaling.init(), shardings(mesh, WHOLE)) if scaling else None
+    beside = ()
+    if teacher:
+        _, layouts = leaf_layouts_of(teacher.settings, recipe.layout)
+        beside = (on_devices(teacher.params, layouts, mesh, policy.params),)
     if store:
         offloaded = OffloadedState(store, init_state, masters)
         finding = make_find(technique, mesh, recipe.clip)
-        lowered = finding.lower(params, scale, batch)
+        lowered = finding.lower(params, scale, _with(beside, batch))
         update = make_update(technique, optimizer, mesh)
         compiled = compile_program(lowered, optimize=True)
         report = _report(recipe, lowered, compiled)
         sent = update_collectives(update, optimizer, lowered.out_info[0], params)
         report = replace(report, collectives=report.collectives + sent)
-        find = _by_batch(finding, (params, scale), batch, compiled, smaller)
+        find = _by_batch(finding, (params, scale), batch, compiled, smaller, beside)
         step = make_offloaded_step(find, update, scaling)
-        return Setup(step, params, (offloaded, scale), report, offloaded.transfers)
+        text = compiled.executable.as_text
+        return Setup(step, params, (offloaded, scale), report, text, offloaded.transfers)
 
     state = init_state(masters)
     if recipe.sync_every:
@@ -138,11 +148,11 @@ def set_up(
     else:
         step = make_step(technique, optimizer, mesh, max_norm=recipe.clip, scaling=scaling)
         state = (state, scale) if scaling else state
-    lowered = step.lower(params, state, batch)
+    lowered = step.lower(params, state, _with(beside, batch))
     compiled = compile_program(lowered, optimize=True)
     report = _report(recipe, lowered, compiled)
-    step = _by_batch(step, (params, state), batch, compiled, smaller)
-    return Setup(step, params, state, report)
+    step = _by_batch(step, (params, state), batch, compiled, smaller, beside)
+    return Setup(step, params, state, report, compiled.executable.as_text)
 
 
 def _by_batch(
@@ -151,17 +161,30 @@ def _by_batch(
     batch: Any,
     compiled: Compiled,
     others: Sequence[Any],
+    beside: tuple[Any, ...],
 ) -> Callable:
     """A function whose last argument is a batch, compiled for each of several shapes of it.
 
-    `first` are its other arguments, and `compiled` is the function for the shape of `batch`.
+    `first` are its other arguments, `compiled` is the function for the shape of `batch`, and
+    `beside` is what it takes together with a batch.
     """
-    if not others:
+    if not others and not beside:
         return compiled.executable
     programs = {batch.shape: compiled} | {
-        one.shape: compile_program(function.lower(*first, one), optimize=True) for one in others
+        one.shape: compile_program(function.lower(*first, _with(beside, one)), optimize=True)
+        for one in others
     }
-    return lambda *args: programs[args[-1].shape].executable(*args)
+
+    def call(*args: Any) -> Any:
+        *first, batch = args
+        return programs[batch.shape].executable(*first, _with(beside, batch))
+
+    return call
+
+
+def _with(beside: tuple[Any, ...], batch: Any) -> Any:
+    """What a technique takes as a batch: the tokens, with the parameters of a teacher if any."""
+    return (batch, *beside) if beside else batch
 
 
 def _compressed(
@@ -243,25 +266,35 @@ def validation_loss(
     return compile_program(sharded.lower(params, batch), optimize=True).executable
 
 
-def technique_of(settings: Settings, recipe: Recipe, *, learns: bool = True) -> Technique:
+def technique_of(
+    settings: Settings, recipe: Recipe, *, learns: bool = True, teacher: Teacher | None = None
+) -> Technique:
     """How a step of this recipe finds its gradients, and how everything is sharded.
 
-    Without `learns`, only the loss that it finds is of use.
+    Without `learns`, only the loss that it finds is of use. With a teacher, a batch is the tokens
+    and the teacher's parameters.
     """
     layout = recipe.layout
     _, layouts = leaf_layouts_of(settings, layout)
     # The devices of tp, too, compute parts of the gradients of leaves that they hold alike.
     copies = ("tp",) if layout.sequence_parallel else ()
     apart = ("dp",) if recipe.compression or recipe.sync_every else ()
+    tokens = P(layout.batch_axes)
+    if teacher:
+        _, of_teacher = leaf_layouts_of(teacher.settings, layout)
+        find_local = _find_taught(settings, recipe, layouts, teacher.settings, of_teacher)
+        batch = tokens, specs_of(of_teacher, "at_rest")
+    else:
+        find_local, batch = _find_local(settings, recipe, layouts, learns=learns), tokens
     find = over_devices(
-        _find_local(settings, recipe, layouts, learns=learns),
+        find_local,
         layouts,
         axes=(*layout.token_axes, *copies),
         parts=layout.token_parts // (layout.dp if apart else 1),
         by_shards=layout.zero == 2 or recipe.gathers_layers,
         apart=apart,
     )
-    return Technique(find, layouts, P(layout.batch_axes))
+    return Technique(find, layouts, batch)
 
 
 def leaf_layouts_of(settings: Settings, layout: Layout) -> tuple[Any, PyTree[LeafLayouts]]:
@@ -277,21 +310,39 @@ def _find_local(
     recipe: Recipe,
     layouts: dict[str, PyTree[LeafLayouts]],
     *,
-    learns: bool,
+    learns: bool = True,
+    taught: Taught | None = None,
 ) -> FindLocal:
-    """How a device finds its own gradients."""
+    """How a device finds its own gradients; with `taught`, of what a teacher makes of the loss."""
     layout = recipe.layout
     if recipe.table:
         return by_schedule(settings, recipe, recipe.table, layouts, learns=learns)
     apply = partial(scan_layers, remat=layout.remat)
     if recipe.gathers_layers:
-        loss = loss_fn(settings, gather_layers(apply, layouts[STACKED]), recipe.split)
+        loss = loss_fn(settings, gather_layers(apply, layouts[STACKED]), recipe.split, taught)
         loss = fsdp_loss(loss, layouts)
     else:
-        loss = loss_fn(settings, apply, recipe.split)
+        loss = loss_fn(settings, apply, recipe.split, taught)
     return by_microbatches(
         loss, layouts, microbatches=recipe.microbatches, scatters=layout.zero == 2
     )
+
+
+def _find_taught(
+    settings: Settings,
+    recipe: Recipe,
+    layouts: dict[str, PyTree[LeafLayouts]],
+    teacher: Settings,
+    of_teacher: dict[str, PyTree[LeafLayouts]],
+) -> FindLocal:
+    """How a device finds its own gradients beside a teacher, whose parameters are in the batch."""
+
+    def find(params: Any, batch: Any, scale: Any) -> Any:
+        tokens, theirs = batch
+        taught = taught_by(teacher, recipe, of_teacher, theirs)
+        return _find_local(settings, recipe, layouts, taught=taught)(params, tokens, scale)
+
+    return find
 
 
 def _report(recipe: Recipe, lowered: jax.stages.Lowered, compiled: Compiled) -> Report:

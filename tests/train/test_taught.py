@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -23,9 +24,11 @@ from jaxpar.inspector import inspect as inspect_program
 from jaxpar.layout import CONTEXT_KINDS
 from jaxpar.mesh import make_mesh
 from jaxpar.parallel import data, fsdp, zero
+from jaxpar.train.checkpoint import Keeping
 from jaxpar.train.gradients import by_microbatches, over_devices
 from jaxpar.train.recipe import make_recipe
 from tests.train.runs import SETTINGS, trained
+from tests.train.test_checkpoint import begun
 
 P = jax.P
 # Taught as one axis alone needs it; what the trainer runs does the same for any mix of axes, which
@@ -137,8 +140,11 @@ def techniques() -> Iterator[tuple[CodeType, str]]:
 
 
 @pytest.mark.full
-def test_the_trainer_reaches_what_is_taught() -> None:
+def test_the_trainer_reaches_what_is_taught(tmp_path: Path) -> None:
     names, reached = dict(techniques()), set()
+    teacher = begun(make_recipe("dp=1"), SETTINGS, Keeping(tmp_path / "run"))
+    list(teacher.proceed(1))
+    teacher.close()
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and frame.f_code in names:
@@ -162,6 +168,7 @@ def test_the_trainer_reaches_what_is_taught() -> None:
             make_recipe("dp=2", sync_every=2, outer="nesterov"),
             make_recipe("dp=2", skip_spikes=3.0),
             *(make_recipe("dp=2", decay=by, steps=2) for by in ("cosine", "wsd")),
+            make_recipe("tp=2", distill=tmp_path / "run"),
         ):
             trained(recipe, steps=1)
         trained(make_recipe("dp=2"), replace(SETTINGS, adapter_rank=2), steps=1)

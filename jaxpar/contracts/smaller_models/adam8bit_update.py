@@ -25,8 +25,8 @@ SIGNED, UNSIGNED = dynamic_codebook(signed=True), dynamic_codebook(signed=False)
 # What float32 loses of a move, over the sizes of what is added up for it, and of a moment, over the
 # largest of its block: a tenth of this. Rounding to 8 bits before use loses 40 times as much.
 MOVE, MOMENT = 1e-4, 1e-5
-Held = tuple[Array, Array, Array, Array]
-"""What is kept of a leaf: m_codes, m_largest, v_codes, v_largest."""
+Kept = tuple[Array, Array]
+"""What is kept of a moment of a leaf: its codes, and the largest of each block."""
 
 
 def early_state(count: Array, *held: Any) -> Adam8bitState:
@@ -245,7 +245,7 @@ def decoded(codes: Array, largest: Array, book: np.ndarray = SIGNED) -> Array:
     return largest if codes.shape == largest.shape else decode_blocks(codes, largest, book)
 
 
-def encoded(x: Array, codes: Array, largest: Array, book: np.ndarray = SIGNED) -> Held:
+def encoded(x: Array, codes: Array, largest: Array, book: np.ndarray = SIGNED) -> Kept:
     """A moment as it is kept; `codes` and `largest` are those before, of the same shapes."""
     if codes.shape == largest.shape:
         return codes, x
@@ -263,7 +263,7 @@ def _move(m: Array, v: Array, t: Array, b1: float, b2: float, eps: float) -> Arr
 def _leaf(
     grad: Array, m_codes: Array, m_largest: Array, v_codes: Array, v_largest: Array, t: Array,
     *, b1: float, b2: float, eps: float, second: np.ndarray = UNSIGNED,
-    move: Callable[..., Array] = _move, encode: Callable[..., Held] = encoded,
+    move: Callable[..., Array] = _move, encode: Callable[..., Kept] = encoded,
 ) -> tuple[Array, ...]:  # fmt: skip
     """A right answer for one leaf, all of it at once, with one step done in another way."""
     grad, t = grad.astype(m_largest.dtype), t.astype(m_largest.dtype)
@@ -317,9 +317,10 @@ def rounded_before_use(grads, state, *, b1, b2, eps):
     it of those in float32, and encode them after that."""
 
     def leaf(*given, **rule):
-        _, *held = _leaf(*given, **rule)
-        m, v = decoded(*held[:2]), decoded(*held[2:], UNSIGNED)
-        return _move(m, v, given[-1].astype(jnp.float32), **rule), *held
+        _, m_codes, m_largest, v_codes, v_largest = _leaf(*given, **rule)
+        m, v = decoded(m_codes, m_largest), decoded(v_codes, v_largest, UNSIGNED)
+        kept = m_codes, m_largest, v_codes, v_largest
+        return _move(m, v, given[-1].astype(jnp.float32), **rule), *kept
 
     return _by_leaf(leaf, grads, state, b1=b1, b2=b2, eps=eps)
 
@@ -350,12 +351,14 @@ def corrected_means_kept(grads, state, *, b1, b2, eps):
     """The moments are kept after the correction of their bias, which the next step corrects again;
     encode them as they were."""
 
-    def leaf(grad, *given, **rule):
-        move, *_ = _leaf(grad, *given, **rule)
-        *held, t = given
-        m = _mean(decoded(*held[:2]), grad.astype(jnp.float32), b1) / (1 - b1**t)
-        v = _mean(decoded(*held[2:], UNSIGNED), grad.astype(jnp.float32) ** 2, b2) / (1 - b2**t)
-        return move, *encoded(m, *held[:2]), *encoded(v, *held[2:], UNSIGNED)
+    def leaf(grad, m_codes, m_largest, v_codes, v_largest, t, **rule):
+        before = m_codes, m_largest, v_codes, v_largest
+        move, *_ = _leaf(grad, *before, t, **rule)
+        wide = grad.astype(jnp.float32)
+        m = _mean(decoded(m_codes, m_largest), wide, b1) / (1 - b1**t)
+        v = _mean(decoded(v_codes, v_largest, UNSIGNED), wide**2, b2) / (1 - b2**t)
+        kept = *encoded(m, *before[:2]), *encoded(v, v_codes, v_largest, UNSIGNED)
+        return move, *kept
 
     return _by_leaf(leaf, grads, state, b1=b1, b2=b2, eps=eps)
 

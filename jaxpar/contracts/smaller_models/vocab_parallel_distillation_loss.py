@@ -27,7 +27,7 @@ def _losses(case: Case, student: Array, teacher: Array) -> list[Expected]:
 
 def _case(
     mesh: str, shape: tuple[int, int, int], layout: str, axis: str, temperature: float,
-    dtype: str = "float32", draw: Literal["shifted", "peaked", "spread"] = "shifted",
+    dtype: str = "float32", draw: Literal["shifted", "peaked"] = "shifted",
 ) -> Case:  # fmt: skip
     """A case of logits with this shape and layout, which student and teacher share."""
     args = {name: ArraySpec(shape, layout, dtype, draw) for name in ("student", "teacher")}
@@ -40,7 +40,7 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
     many = (2, t, n * v), f"b_{other} t v_{axis}", axis, pick(rng, (3.0, 5.0))
     one = (2 * pick(rng, (6, 7)), 11, 29), f"b_{other} t v_{axis}", axis, pick(rng, (0.75, 1.5))
     return (
-        _case(mesh_of(rng, **{axis: n, other: 2}), *many, "bfloat16", "spread"),
+        _case(mesh_of(rng, **{axis: n, other: 2}), *many, "bfloat16", "peaked"),
         _case(f"{axis}=1,{other}=2", *one, "float32", "peaked"),
     )
 
@@ -74,6 +74,7 @@ CONTRACT = Contract(
         multiple=10,
         programs=("forward", "gradient"),
     ),
+    tolerance=8,  # log softmax of logits of some hundreds, whose last digits the sum of p has
     hints=(
         "With p of the teacher and q of the student, the divergence is sum p (log p - log q). Each "
         "logarithm of a softmax is a logit less the logarithm of a sum, and every sum over the "
