@@ -17,6 +17,7 @@ from jaxpar.mesh import make_mesh, simulate_devices
 
 simulate_devices(8)
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -25,7 +26,6 @@ import numpy as np
 import optax
 from jax import lax
 from jax.sharding import PartitionSpec as P
-from jax.tree_util import keystr, tree_map_with_path
 
 from jaxpar.cost.adapters import METHODS, adapter_of
 from jaxpar.cost.models import find_model
@@ -37,10 +37,12 @@ from jaxpar.drawing.bars import Bars
 from jaxpar.drawing.curves import Curves
 from jaxpar.inspector import inspect
 from jaxpar.model import Settings, init, loss_fn
+from jaxpar.model.adapter import merged as merge_adapters
 from jaxpar.parallel import adapters, data, fsdp
 from jaxpar.parallel.tensor import enter
 from jaxpar.quantize import nf4_dequantize, nf4_quantize
 from jaxpar.train.text import read_library
+from jaxpar.train.trained import replaced, trained
 
 rng = np.random.default_rng(0)
 llama = find_model("llama3-8b")
@@ -65,7 +67,7 @@ def normal(*shape):
 # activations: all of it, with LoRA of rank 16 at every matrix of every layer, and with QLoRA.
 
 # %% tags=["fold"]
-trained = adapter_of(llama, method="lora", rank=16)
+of_adapters = adapter_of(llama, method="lora", rank=16)
 tables = 2 * llama.vocab * llama.hidden  # embedding and head stay in 16 bits
 NF4_BITS = 4 + 32 / 64  # a float32 for each 64 weights
 frozen = {"LoRA": 2 * llama.parameters}
@@ -81,7 +83,7 @@ def held(base, parameters):
 
 
 bars = {"all parameters": held(0, llama.parameters)}
-bars |= {name: held(base, trained) for name, base in frozen.items()}
+bars |= {name: held(base, of_adapters) for name, base in frozen.items()}
 draw("23_memory", Bars("Training Llama 3 8B on one device", "GB", bars, ("24 GB card", 24)))
 
 # %% [markdown]
@@ -423,14 +425,13 @@ assert rows[1][2] - 458_752 == rows[3][2] == 28_672
 #
 # A decoder of two layers is trained on the text of Python's own library, and then fine-tuned on the
 # same kind of text with capitals in place of small letters, and small letters in place of capitals:
-# once with all parameters, and once with LoRA of rank 8 at all matrices of its layers. So that the
-# model's code can stay as it is, we merge in each step, and differentiate with respect to a and b.
-# For matrices as small as these, nobody minds what that costs.
+# once with all parameters, and once with LoRA of rank 8 at all matrices of its layers. The
+# library's decoder takes the rank as a setting: its parameters then have an adapter beside each
+# matrix. `trained` returns these alone, and `replaced` puts others in their place.
 
 # %%
 jax.config.update("jax_disable_most_optimizations", True)  # compiles sooner
-settings = Settings(layers=2, d_model=32, heads=4, d_ff=64)
-loss, steps = loss_fn(settings), 120
+settings, steps = Settings(layers=2, d_model=32, heads=4, d_ff=64), 120
 text = read_library()[:400_000].astype(np.int32)
 swap = np.arange(256)
 swap[65:91], swap[97:123] = np.arange(97, 123), np.arange(65, 91)
@@ -441,55 +442,46 @@ def batches(text, seed, count=steps):
     return text[places + np.arange(33)]
 
 
-def trainer(to_params, rate):
+def trainer(loss, rate):
     optimizer = optax.adam(rate)
 
     def step(carry, batch):
-        trained, state = carry
-        value, gradient = jax.value_and_grad(lambda t: loss(to_params(t), batch))(trained)
+        params, state = carry
+        value, gradient = jax.value_and_grad(loss)(params, batch)
         updates, state = optimizer.update(gradient, state)
-        return (optax.apply_updates(trained, updates), state), value
+        return (optax.apply_updates(params, updates), state), value
 
-    def train(trained, batches):
-        (trained, _), losses = lax.scan(step, (trained, optimizer.init(trained)), batches)
-        return trained, losses
+    def train(params, batches):
+        (params, _), losses = lax.scan(step, (params, optimizer.init(params)), batches)
+        return params, losses
 
     return jax.jit(train)
 
 
-train_all = trainer(lambda params: params, 1e-2)
+loss = loss_fn(settings)
+train_all = trainer(loss, 1e-2)
 params = init(settings, jax.random.key(0))
 for seed in range(3):
     params, _ = train_all(params, batches(text, seed))
 
 # %%
-matrices = {
-    keystr(path): w
-    for path, w in jax.tree_util.tree_leaves_with_path(params["layers"])
-    if w.ndim == 3  # stacked: [l, d, f]
-}
-low = {
-    name: {"a": normal(*w.shape[:2], R) / R, "b": np.zeros((len(w), R, w.shape[2]), np.float32)}
-    for name, w in matrices.items()
-}
-merge_layers = jax.vmap(partial(adapters.merge, scale=SCALE))
+with_lora = replace(settings, adapter_rank=R)
+whole = replaced(init(with_lora, jax.random.key(1)), params)
 
 
-def with_adapters(low):
-    def of(path, w):
-        one = low.get(keystr(path))
-        return w if one is None else merge_layers(w, one["a"], one["b"])
-
-    return params | {"layers": tree_map_with_path(of, params["layers"])}
+def loss_of_adapters(low, batch):
+    return loss_fn(with_lora)(replaced(whole, low), batch)
 
 
 other = batches(swap[text], 3)
 tuned, losses_of_all = train_all(params, other)
-low, losses_of_lora = trainer(with_adapters, 1e-2)(low, other)
+low, losses_of_lora = trainer(loss_of_adapters, 1e-2)(trained(whole), other)
 
 old, new = (batches(one, 4, 8).reshape(-1, 33) for one in (text, swap[text]))
 held_out = jax.jit(lambda params: (loss(params, old), loss(params, new)))
-models = {"base": params, "all parameters": tuned, "LoRA": with_adapters(low)}
+plain, merged = merge_adapters(with_lora, replaced(whole, low))
+assert plain == settings  # without adapters, as it was before
+models = {"base": params, "all parameters": tuned, "LoRA": merged}
 rows, found = [], {}
 for name, one in models.items():
     trained_now = {"base": (), "all parameters": one, "LoRA": low}[name]
@@ -518,8 +510,8 @@ assert old_base + 0.6 < old_lora < old_all  # and both have forgotten much
 # ## Compare
 
 # %%
-of_lora.compare(trained)
-of_dp.compare(2 * 7 / 8 * 4 * trained)
+of_lora.compare(of_adapters)
+of_dp.compare(2 * 7 / 8 * 4 * of_adapters)
 of_fsdp.compare(base_sent, {"forward": base_sent / 2, "backward": base_sent / 2})
 product = 2 * T * D * F
 parts = {"x @ w": product, "gradient of x": product}
@@ -527,7 +519,7 @@ thin_flops = flops["thin: x @ w + (x @ a) @ b"]
 of_flops.compare(thin_flops, parts | {"adapter": thin_flops - 2 * product})
 
 # %% tags=["fold"]
-assert trained == 41_943_040 and round(2 * 7 / 8 * 4 * llama.parameters / 1e9, 1) == 56.2
+assert of_adapters == 41_943_040 and round(2 * 7 / 8 * 4 * llama.parameters / 1e9, 1) == 56.2
 
 # %% [markdown]
 # ## On real hardware
@@ -538,7 +530,7 @@ assert trained == 41_943_040 and round(2 * 7 / 8 * 4 * llama.parameters / 1e9, 1
 # %%
 rows = []
 for name, base in {"all parameters": 0, **frozen}.items():
-    count = trained if base else llama.parameters
+    count = of_adapters if base else llama.parameters
     by_stage = [training_states(count, ADAM_MIXED, 8, stage).total / 1e9 for stage in (0, 1, 3)]
     bases = (base / 1e9, base / 1e9, base / 8e9)
     rows.append((name, *(round(one + two, 1) for one, two in zip(by_stage, bases, strict=True))))
@@ -568,6 +560,10 @@ assert rows == [
 #   the model takes 350 GB (Hu et al. 2021).
 # - **Servers** keep one base and many adapters, and compute the thin products of each request with
 #   its own adapter: thousands of adapters on one GPU (Sheng et al. 2023).
+#
+# Try it: `jaxpar train --mesh fsdp=8 --steps 200 --checkpoint run1`, then `jaxpar train --mesh
+# fsdp=4,tp=2 --from run1 --adapter lora:8 --base-bits 4 --checkpoint run2`, and `jaxpar plan
+# --model llama3-70b --hardware rtx4090 --devices 8 --adapter lora:16 --base-bits 4`.
 #
 # What a CPU cannot show: 4-bit kernels, which decode in registers. Here a slice of the weights is
 # written to memory and read again.
