@@ -498,14 +498,14 @@ draw("23_losses", Curves("Fine-tuning a small decoder", "step", "loss", at, smoo
 # %% tags=["fold"]
 (old_base, new_base), (old_all, new_all), (old_lora, new_lora) = found.values()
 assert old_base < new_all + 0.2 < new_lora < new_base - 0.6  # less learned by LoRA
-assert old_base + 0.6 < old_lora < old_all  # and both have forgotten much
+assert abs(old_lora - old_all) < 0.3 < 0.6 < old_lora - old_base  # and both have forgotten much
 
 # %% [markdown]
 # LoRA learns less than full training in as many steps, with a quarter of the parameters. Both spoil
-# the model for the old text. But full training has overwritten it, while an adapter can be taken
-# off: then the loss on the old text is again what it was. (Each run was made once, and a small
-# model that has to learn other letters needs more than a small change. Biderman et al. 2024 find
-# the same order on Llama 2: LoRA learns less, and forgets less.)
+# the model for the old text, by about as much. But full training has overwritten it, while an
+# adapter can be taken off: then the loss on the old text is again what it was. (Each run was made
+# once, and a small model that has to learn other letters needs more than a small change. On Llama
+# 2, LoRA learns less as well, and also forgets less: Biderman et al. 2024.)
 #
 # ## Compare
 
