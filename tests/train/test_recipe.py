@@ -67,7 +67,7 @@ def test_chunks_are_those_of_the_schedule() -> None:
         ({"mesh": "pp=2,dp=2", "zero": 2}, "--zero 2 with --mesh pp=2,dp=2: a stage of a pipel"),
         ({"zero": 1, "gather": "step"}, "--gather step with --zero 1: only at stage 3 are"),
         ({"gather": "never"}, "--gather is 'never'; use one of use, step"),
-        ({"optimizer": "adam"}, "--optimizer is 'adam'; use one of adamw, sgd"),
+        ({"optimizer": "adam"}, "--optimizer is 'adam'; use one of adamw, adam8bit, sgd"),
         ({"outer": "nesterov"}, "--outer nesterov without --sync-every"),
         ({"sync_every": 0}, "--sync-every 0; use 1 or more"),
         ({"sync_every": 5, "outer": "adam"}, "--outer is 'adam'; use one of average, nesterov"),
