@@ -110,7 +110,7 @@ def test_local_steps_follow_the_rate() -> None:
     [
         ({"learning_rate": 0.0}, "--learning-rate is 0.0; use a number above 0"),
         ({"weight_decay": -1.0}, "--weight-decay is -1.0; use 0 or more"),
-        ({"weight_decay": 0.1, "optimizer": "sgd"}, "only adamw decays its weights"),
+        ({"weight_decay": 0.1, "optimizer": "sgd"}, "only adamw and adam8bit decay weights"),
         ({"decay": "linear"}, "--decay"),
         ({"decay": "wsd", "warmup": 8, "steps": 8}, "falls after its warm-up"),
     ],
