@@ -1,5 +1,7 @@
 """Our training step of adapters: MLPs with a frozen base, LoRA beside each matrix, AdamW."""
 
+import sys
+
 import jax
 import numpy as np
 import optax
@@ -30,21 +32,38 @@ def random_arrays() -> tuple[Arrays, Arrays, np.ndarray]:
     return base, low, rng.normal(size=(TOKENS, D)).astype(np.float32)
 
 
-def loss(low: dict[str, Array], base: dict[str, Array], x: Array) -> Array:
-    """The mean square of what the layers make of x."""
-
-    def layer(x: Array, parts: tuple[dict[str, Array], dict[str, Array]]) -> tuple[Array, None]:
-        w, ab = parts
-        up = lora_linear(x, w["up"], ab["up_a"], ab["up_b"], scale=SCALE)
-        down = lora_linear(nn.gelu(up), w["down"], ab["down_a"], ab["down_b"], scale=SCALE)
-        return x + down, None
-
-    return (lax.scan(layer, x, (base, low))[0] ** 2).mean()
+Tree = dict[str, Array]
 
 
-def take_steps() -> None:
+def layer(x: Array, parts: tuple[Tree, Tree]) -> Array:
+    """The stream after an MLP with its adapters."""
+    w, ab = parts
+    up = lora_linear(x, w["up"], ab["up_a"], ab["up_b"], scale=SCALE)
+    return x + lora_linear(nn.gelu(up), w["down"], ab["down_a"], ab["down_b"], scale=SCALE)
+
+
+def loss_by_scan(low: Tree, base: Tree, x: Array) -> Array:
+    """The mean square of what stacked layers make of x."""
+    y, _ = lax.scan(lambda x, parts: (layer(x, parts), None), x, (base, low))
+    return (y**2).mean()
+
+
+def loss_by_list(low: list[Tree], base: list[Tree], x: Array) -> Array:
+    """The same, where each layer has arrays of its own."""
+    for parts in zip(base, low, strict=True):
+        x = layer(x, parts)
+    return (x**2).mean()
+
+
+def take_steps(layers: str) -> None:
     """Steps of AdamW, of which the adapters alone have a state."""
     base, low, x = jax.tree.map(jax.numpy.asarray, random_arrays())
+    loss = loss_by_scan
+    if layers == "list":
+        loss = loss_by_list
+        base, low = (
+            [{k: v[i] for k, v in tree.items()} for i in range(LAYERS)] for tree in (base, low)
+        )
     optimizer = optax.adamw(RATE, weight_decay=DECAY)
 
     @jax.jit
@@ -64,4 +83,4 @@ def take_steps() -> None:
 
 
 if __name__ == "__main__":
-    take_steps()
+    take_steps(*sys.argv[1:])
