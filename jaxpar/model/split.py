@@ -239,7 +239,9 @@ def split_specs(
 
     def spec_of(path: tuple[Any, ...], leaf: Any) -> PartitionSpec:
         name = split_as(path)
-        return special.get(name, tensor.megatron_specs({name: leaf}, axis=axis)[name])
+        if name in special:
+            return special[name]
+        return tensor.megatron_specs({name: leaf}, axis=axis)[name]
 
     return tree_map_with_path(spec_of, tree)
 

@@ -110,7 +110,8 @@ def set_up(
     scaling = LossScaling() if recipe.precision == "fp16" else None
     technique = technique_of(settings, recipe, teacher=teacher)
     if recipe.optimizer.name == "adam8bit":
-        check_blocks(*map(trained, leaf_layouts_of(settings, recipe.layout)), recipe.layout.sizes)
+        shapes, layouts = map(trained, leaf_layouts_of(settings, recipe.layout))
+        check_blocks(shapes, layouts, recipe.layout.sizes)
     masters = _first_params(settings, recipe, technique, mesh, seed, weights)
     # The parameters as they are sent and multiplied.
     rounded = jax.jit(partial(cast, dtype=policy.params))

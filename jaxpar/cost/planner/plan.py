@@ -72,9 +72,10 @@ class Plan:
     @cached_property
     def messages(self) -> list[Message]:
         """The collectives of a step."""
-        job = self.job
-        sizes = {"batch": job.batch, "sequence": job.sequence}
-        return step_traffic(job.architecture, self.layout, **sizes, each=job.each)
+        job, batch, sequence = self.job, self.job.batch, self.job.sequence
+        return step_traffic(
+            job.architecture, self.layout, batch=batch, sequence=sequence, each=job.each
+        )
 
     @property
     def sent_bytes(self) -> float:
@@ -95,11 +96,9 @@ class Plan:
     @property
     def mfu(self) -> float:
         """Model FLOPs utilization: the model's own arithmetic over the peak of all devices."""
-        frozen = self.job.each.trained != 1
-        job = self.job
+        job, frozen = self.job, self.job.each.trained != 1
         flops = step_flops(job.architecture, job.batch, job.sequence, frozen=frozen)
-        peak = peak_flops(self.job.cluster.device)
-        return float(mfu(flops, self.step_seconds, self.job.devices, peak))
+        return float(mfu(flops, self.step_seconds, job.devices, peak_flops(job.cluster.device)))
 
 
 def memory_terms(job: Job, layout: Layout) -> list[Term]:
@@ -110,9 +109,14 @@ def memory_terms(job: Job, layout: Layout) -> list[Term]:
 
 def time_terms(job: Job, layout: Layout, overlap: bool) -> list[Term]:
     """Seconds of a step; of many layouts at once, if the sizes are arrays."""
-    sizes = {"batch": job.batch, "sequence": job.sequence}
     return step_terms(
-        job.architecture, layout, job.cluster, **sizes, overlap=overlap, each=job.each
+        job.architecture,
+        layout,
+        job.cluster,
+        batch=job.batch,
+        sequence=job.sequence,
+        overlap=overlap,
+        each=job.each,
     )
 
 

@@ -52,8 +52,14 @@ class Run:
     def predicted_seconds(self, efficiency: Efficiency | None = None) -> float:
         """The step's time by `step_terms`, with the cluster's efficiency or with another."""
         reached = replace(self.cluster, efficiency=efficiency or self.cluster.efficiency)
-        sizes = {"batch": self.batch, "sequence": self.sequence}
-        terms = step_terms(self.architecture, self.layout, reached, **sizes, overlap=self.overlap)
+        terms = step_terms(
+            self.architecture,
+            self.layout,
+            reached,
+            batch=self.batch,
+            sequence=self.sequence,
+            overlap=self.overlap,
+        )
         return float(total(terms))
 
     def error(self, efficiency: Efficiency | None = None) -> float:
