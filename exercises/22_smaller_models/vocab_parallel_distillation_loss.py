@@ -1,4 +1,4 @@
-"""Exercise vocab_parallel_distillation_loss (lesson 22): a teacher's loss over a split vocabulary.
+"""Exercise vocab_parallel_distillation_loss (lesson 22): distillation over a split vocabulary.
 
 Your task: return the distillation loss of each token in float32, without ever gathering logits.
 

@@ -659,7 +659,7 @@ EXERCISES = (
     ),
     Exercise(
         id="vocab_parallel_distillation_loss", lesson="22", kind="program", minutes=25,
-        title="a teacher's loss over a split vocabulary",
+        title="distillation over a split vocabulary",
         needs=("vocab_parallel_cross_entropy",),
     ),
     Exercise(
