@@ -70,6 +70,14 @@ Offload = Annotated[
         "nothing else fits.",
     ),
 ]
+Optimizer = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="What updates the parameters: adamw, adam8bit (moments in 8 bits) or sgd (without "
+        "momentum).",
+    ),
+]
 Adapter = Annotated[
     str | None,
     typer.Option(
@@ -131,6 +139,7 @@ def plan_training(
     sequence_parallel: SequenceParallel = None,
     context: Context = None,
     offload: Offload = None,
+    optimizer: Optimizer = "adamw",
     adapter: Adapter = None,
     base_bits: BaseBits = None,
     overlap: Overlap = False,
@@ -156,7 +165,7 @@ def plan_training(
     from jaxpar.cost.goodput import DEVICE_MTBF_HOURS
     from jaxpar.cost.hardware import find_cluster
     from jaxpar.cost.planner import Job, explore
-    from jaxpar.cost.zero import ADAM_MIXED
+    from jaxpar.cost.zero import MIXED
 
     choices = {"zero": zero, "remat": remat, "microbatch": microbatch, "chunks": chunks}
     choices |= {"sequence_parallel": sequence_parallel, "context": context, "offload": offload}
@@ -177,11 +186,10 @@ def plan_training(
                 f"plan: --export {export} with --adapter {adapter}: `jaxpar train` takes it beside "
                 "weights that only you have; export without it, and add --from and --adapter"
             )
-        states = (
-            adapter_states(architecture, ADAM_MIXED, rank=rank, base_bits=bits)
-            if rank
-            else ADAM_MIXED
-        )
+        check_one_of("plan", "--optimizer", optimizer, tuple(MIXED))
+        states = MIXED[optimizer]
+        if rank:
+            states = adapter_states(architecture, states, rank=rank, base_bits=bits)
         job = Job(architecture, cluster, count, batch, tokens(sequence, architecture), states)
         found = explore(job, fixed | axes, **more)
         other = explore(job, fixed | beside, **more).plans[0] if beside else None
@@ -190,7 +198,7 @@ def plan_training(
 
             write_text("plan", html, page([found.plans[0], other] if other else found.plans))
     if export:
-        _export(found.plans[0], as_json=as_json)
+        _export(found.plans[0], optimizer, as_json=as_json)
     else:
         _show(found, other, joined, explain=explain, as_json=as_json)
 
@@ -219,11 +227,11 @@ def _architecture(model: str) -> Architecture:
     return read_config(model) if is_file else find_model(model)
 
 
-def _export(plan: Plan, *, as_json: bool) -> None:
+def _export(plan: Plan, optimizer: str, *, as_json: bool) -> None:
     from jaxpar.train.export import context_note, model_note, train_command
 
     with errors_as_bad_use():
-        command = train_command(plan)
+        command = train_command(plan) + f" --optimizer {optimizer}" * (optimizer != "adamw")
         notes = [note for note in (model_note(plan), context_note(plan)) if note]
     data = {"command": command, "note": " ".join(notes)}
     show(as_json, data, [*(f"# {note}" for note in notes), command])

@@ -30,6 +30,18 @@ def test_adapters_beside_a_base_in_4_bits_fit_where_the_model_does_not(run: Any)
     assert run(*large, "--base-bits", "4").err.startswith("plan: --base-bits 4 without --adapter")
 
 
+def test_an_optimizer_in_8_bits_takes_less(run: Any) -> None:
+    given = [*LLAMA, "--mesh", "dp=64", "--zero", "1", "--remat", "full", "--json"]
+    usual, small = (
+        run(*given, "--optimizer", name).json["plans"][0]["terms"]["memory_bytes"]["optimizer"]
+        for name in ("adamw", "adam8bit")
+    )
+    assert small / usual == pytest.approx((4 + 2 + 8 / 256) / 12, rel=1e-3)
+    assert "use one of adamw, adam8bit, sgd" in run(*LLAMA, "--optimizer", "lion").err
+    decoder = ["plan", "--model", "gpt2", "--mesh", "dp=2", "--batch", "4", "--export", "jaxpar"]
+    assert " --optimizer sgd" in run(*decoder, "--optimizer", "sgd").out
+
+
 def test_json_has_plans_best_first(run: Any) -> None:
     found = run(*LLAMA, "--json").json["plans"]
     assert len(found) == 10
