@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -78,8 +79,8 @@ def rows(
     return lora_linear(x, w, a, b, scale=SCALE)
 
 
-def merged(settings: Settings, params: PyTree[Array]) -> tuple[Settings, PyTree[Array]]:
-    """The decoder without adapters that computes what this one does; its matrices are numbers."""
+def merged(settings: Settings, params: PyTree[Any]) -> tuple[Settings, PyTree[Any]]:
+    """The decoder without adapters that computes what this one does; its layers are on the host."""
     if not settings.adapter_rank:
         return settings, params
     bits = settings.base_bits

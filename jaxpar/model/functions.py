@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 from flax import nnx
 from jax import Array
-from jaxtyping import Float, Int, PyTree
+from jaxtyping import Float, Int, Num, PyTree
 
 from jaxpar.collectives.leaves import STACKED
 from jaxpar.model.decoder import Decoder, Layer
@@ -16,7 +16,7 @@ from jaxpar.model.settings import Settings
 from jaxpar.model.split import WHOLE, Split
 from jaxpar.parallel.remat import scan_layers
 
-Params = PyTree[Float[Array, "..."]]
+Params = PyTree[Num[Array, "..."]]
 LayerFn = Callable[[Any, Array], Array]
 ApplyLayers = Callable[[LayerFn, Any, Array], Array]
 """(layer_fn, stacked parameters, x) -> x, where layer_fn(one layer's parameters, x) -> x."""
