@@ -115,7 +115,10 @@ hide = ask("Tokens on each of 1,024 H100 that hide the all-reduce of gradients",
 # %% tags=["fold"]
 kinds = {"Adam, float32": ADAM_FP32, "Adam, mixed": ADAM_MIXED}
 kinds |= {f"inference, {8 * b:g} bits": States(b, 0, 0) for b in (2, 1, 0.5)}
-rows = [(k, *vars(each).values(), round(each.total * N / 1e9, 1)) for k, each in kinds.items()]
+rows = [
+    (k, each.params, each.gradients, each.optimizer, round(each.total * N / 1e9, 1))
+    for k, each in kinds.items()
+]
 headers = ("", "parameter", "gradient", "optimizer", "GB for Llama 3 8B")
 table("Bytes of states for each parameter", headers, rows)
 assert [row[4] for row in rows] == [128.5, 128.5, 16.1, 8.0, 4.0]

@@ -16,7 +16,7 @@ from jaxpar.quantize import dequantize_blocks, nf4_dequantize, nf4_quantize, qua
 CODES, SCALES = "codes", "scales"
 
 
-def encode(layers: PyTree[Array], bits: int) -> PyTree[Array]:
+def encode(layers: PyTree[Any], bits: int) -> PyTree[Array]:
     """The parameters of layers with codes and scales in place of each matrix."""
 
     def of_part(name: str, part: Any) -> Any:
@@ -27,7 +27,7 @@ def encode(layers: PyTree[Array], bits: int) -> PyTree[Array]:
     return {name: of_part(name, part) for name, part in layers.items()}
 
 
-def decode(layer: PyTree[Array], bits: int) -> PyTree[Array]:
+def decode(layer: PyTree[Any], bits: int) -> PyTree[Any]:
     """The parameters of a layer with its matrices as numbers."""
     if not isinstance(layer, dict):
         return layer

@@ -45,7 +45,7 @@ def test_what_needs_no_jax_never_waits_for_it_and_prints_ascii(
         (["check", "devicecoordinates"], "did you mean device_coordinates?"),
         (["check", "add_rank", "--file", "nowhere.py"], "there is no such file"),
         (["lesson", "99"], "there is no lesson '99'; use one of 01, 02, 03"),
-        (["lesson", "22"], "lesson 22, smaller models, is planned"),
+        (["lesson", "24"], "lesson 24, capstone, is planned"),
         (["train", "--mesh", "foo=2"], "train: mesh axis 'foo' is unknown"),
         (["schedule", "gpipe", "--svg", "no/folder.svg"], "there is no folder no; make it first"),
         (["next", "--from", "x"], "use one of 01, 02, 03"),

@@ -24,7 +24,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(
-        training, "start", lambda *_, **__: training.Run(Report(()), 7, 100, steps())
+        training, "start", lambda *_, **__: training.Run(Report(()), 7, 7, 100, steps())
     )
 
 
@@ -104,7 +104,7 @@ def test_sigterm_ends_with_143_after_the_running_step(
         signal.raise_signal(signal.SIGTERM)
         yield Trained(4.5, 1.0, 0.5, None, None)
 
-    made = training.Run(Report(()), 7, 100, steps())
+    made = training.Run(Report(()), 7, 7, 100, steps())
     monkeypatch.setattr(training, "start", lambda *_, **__: made)
     ended = run("train", "--json")
     assert (ended.code, ended.err) == (143, "")

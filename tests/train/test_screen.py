@@ -19,7 +19,7 @@ from jaxpar.train.screen import show_end, show_start, show_steps
 from jaxpar.train.sent import Sent
 from jaxpar.train.validation import Validated, Validation
 
-RUN = Run(Report((), 7, Memory(1, 2, 0, 4, 5)), 1234, 2048, iter(()))
+RUN = Run(Report((), 7, Memory(1, 2, 0, 4, 5)), 1234, 1234, 2048, iter(()))
 TAKEN = [StepResult(5.5, 2.0, 0.5), StepResult(4.25, 1.5, 0.25)]
 
 
