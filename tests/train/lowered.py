@@ -22,7 +22,7 @@ def written(recipe: Recipe, settings: Settings) -> tuple[Collective, ...]:
     def report(_recipe: Recipe, lowered: jax.stages.Lowered, _compiled: object) -> Report:
         return Report(read_module(lowered.compiler_ir("stablehlo")))
 
-    nothing = SimpleNamespace(executable=None)
+    nothing = SimpleNamespace(executable=SimpleNamespace(as_text=None))
     with patch.multiple(setup, _report=report, compile_program=lambda *_, **__: nothing):
         return reported(recipe, settings)
 
