@@ -84,7 +84,7 @@ def layers(count: int, d: int, f: int) -> tuple[dict, dict]:
         for name, rows, cols in (("up", d, f), ("down", f, d))
     }
     return tuple(
-        {name: np.stack([pair[i] for pair in made]) for name, made in pairs.items()}
+        {name: jnp.stack([pair[i] for pair in made]) for name, made in pairs.items()}
         for i in range(2)
     )
 
@@ -157,7 +157,7 @@ def test_rows_that_blocks_do_not_fill_are_refused() -> None:
 
 
 X, W = random(6, 24), random(24, 20)
-CODES, SCALES = codes_and_scales(W)
+CODES, SCALES = map(jnp.asarray, codes_and_scales(W))
 LAYER_CODES, LAYER_SCALES = layers(3, 8, 12)
 CALLS = [
     Call(
