@@ -469,7 +469,9 @@ assert temp["all first"][0] > 16 * 4 * 512**2 > 8 * temp["each when needed"][0]
 # | fine-tune on a small GPU | NF4 weights with adapters (lesson 23), 8-bit Adam |
 # | train on slow links | int8 gathers (ZeRO++), compressed gradients (lesson 06) |
 #
-# Try it: `jaxpar memory --model llama3-8b --inference --weight-bits 4 --group 64`.
+# Try it: `jaxpar memory --model llama3-8b --inference --weight-bits 4 --group 64`, `jaxpar train
+# --optimizer adam8bit --checkpoint run1`, `jaxpar train --layers 2 --distill run1`, and `jaxpar
+# generate --checkpoint run1 --prompt "import " --weight-bits 4`.
 #
 # ## Exercises
 

@@ -1,4 +1,4 @@
-"""How many parameters an adapter has.
+"""How many parameters an adapter has, and what they and their base hold.
 
 Sources: Hu et al. 2021 (LoRA); Li and Liang 2021 (Prefix-Tuning); Liu et al. 2022 (P-Tuning v2);
 Ben Zaken et al. 2022 (BitFit); Lester et al. 2021 (Prompt Tuning).

@@ -64,7 +64,6 @@ DIFFERENCES = {
 # What is sent for gradients of the tables and matrices that stay as they are beside adapters.
 OF_BASE = ("gradients of shared heads", "gradient of embedding", "head input again")
 
-
 # Biases that are read again for the gradient only where what they are added to is computed again.
 # After the last of them in a layer, nothing is; "selective" keeps the inputs of all products.
 LAST_BIAS, OUTPUT_BIAS = "down_bias", "output_bias"
