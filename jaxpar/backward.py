@@ -18,7 +18,8 @@ from jax import Array, lax
 from jax.extend.core import Jaxpr, JaxprEqn, Literal
 from jaxtyping import PyTree
 
-LayerFn = Callable[[Any, Array], Array]
+LayerFn = Callable[..., Array]
+"""(a layer's parameters, x, *its frozen parameters) -> the next x."""
 Residuals = list[Array]
 """What a stack keeps for its backward pass, apart from the parameters: each array is [l, ...]."""
 
@@ -26,8 +27,12 @@ Residuals = list[Array]
 _CALLS = ("jit", "remat2")
 
 
-def forward(layer_fn: LayerFn, params: PyTree[Array], x: Array) -> tuple[Array, Residuals]:
-    """Applies layer after layer, and returns the residuals too; `params` are stacked, [l, ...].
+def forward(
+    layer_fn: LayerFn, params: PyTree[Array], x: Array, *frozen: PyTree[Array]
+) -> tuple[Array, Residuals]:
+    """Applies layer after layer, and returns the residuals too.
+
+    `params` are stacked, [l, ...], and so are `frozen`: more parameters, which have no gradients.
 
     Comm:
         forward: nothing
@@ -36,15 +41,20 @@ def forward(layer_fn: LayerFn, params: PyTree[Array], x: Array) -> tuple[Array, 
     Source: Griewank and Walther 2008 (Evaluating Derivatives), section 3.2 (reverse mode)
     """
 
-    def body(x: Array, layer: PyTree[Array]) -> tuple[Array, Residuals]:
-        y, vjp = jax.vjp(layer_fn, layer, x)
-        return y, [leaf for leaf in jax.tree.leaves(vjp) if not _is_leaf_of(layer, leaf)]
+    def body(x: Array, given: tuple) -> tuple[Array, Residuals]:
+        layer, *frozen = given
+        y, vjp = jax.vjp(lambda layer, x: layer_fn(layer, x, *frozen), layer, x)
+        return y, [leaf for leaf in jax.tree.leaves(vjp) if not _is_leaf_of(given, leaf)]
 
-    return lax.scan(body, x, params)
+    return lax.scan(body, x, (params, *frozen))
 
 
 def backward(
-    layer_fn: LayerFn, params: PyTree[Array], residuals: Residuals, dy: Array
+    layer_fn: LayerFn,
+    params: PyTree[Array],
+    residuals: Residuals,
+    dy: Array,
+    *frozen: PyTree[Array],
 ) -> tuple[Array, PyTree[Array]]:
     """The gradients with respect to the stack's input and to its parameters, from `dy`.
 
@@ -56,14 +66,18 @@ def backward(
     """
 
     def body(dy: Array, given: tuple) -> tuple[Array, PyTree[Array]]:
-        layer, residuals = given
-        return _layer_gradients(layer_fn, layer, residuals, dy)
+        layer, residuals, *frozen = given
+        return _layer_gradients(layer_fn, layer, residuals, dy, *frozen)
 
-    return lax.scan(body, dy, (params, residuals), reverse=True)
+    return lax.scan(body, dy, (params, residuals, *frozen), reverse=True)
 
 
 def input_gradient(
-    layer_fn: LayerFn, params: PyTree[Array], residuals: Residuals, dy: Array
+    layer_fn: LayerFn,
+    params: PyTree[Array],
+    residuals: Residuals,
+    dy: Array,
+    *frozen: PyTree[Array],
 ) -> tuple[Array, Residuals]:
     """The gradient with respect to the stack's input, and what `weight_gradient` needs besides.
 
@@ -75,10 +89,11 @@ def input_gradient(
     """
 
     def body(dy: Array, given: tuple) -> tuple[Array, Residuals]:
-        layer, residuals = given
-        return _SplitBackward(layer_fn, layer, residuals, dy).first(layer, residuals, dy)
+        layer, residuals, *frozen = given
+        halves = _SplitBackward(layer_fn, layer, residuals, dy, *frozen)
+        return halves.first(layer, residuals, dy, *frozen)
 
-    return lax.scan(body, dy, (params, residuals), reverse=True)
+    return lax.scan(body, dy, (params, residuals, *frozen), reverse=True)
 
 
 def weight_gradient(
@@ -87,6 +102,7 @@ def weight_gradient(
     residuals: Residuals,
     halves: Residuals,
     dy_like: Array,
+    *frozen: PyTree[Array],
 ) -> PyTree[Array]:
     """The gradient with respect to the parameters, from what `input_gradient` returned.
 
@@ -100,22 +116,26 @@ def weight_gradient(
     """
 
     def body(_: None, given: tuple) -> tuple[None, PyTree[Array]]:
-        layer, residuals, crossing = given
-        halves = _SplitBackward(layer_fn, layer, residuals, dy_like)
-        return None, halves.second(layer, residuals, crossing)
+        layer, residuals, crossing, *frozen = given
+        halves = _SplitBackward(layer_fn, layer, residuals, dy_like, *frozen)
+        return None, halves.second(layer, residuals, crossing, *frozen)
 
-    return lax.scan(body, None, (params, residuals, halves))[1]
+    return lax.scan(body, None, (params, residuals, halves, *frozen))[1]
 
 
 def _layer_gradients(
-    layer_fn: LayerFn, layer: PyTree[Array], residuals: Residuals, dy: Array
+    layer_fn: LayerFn,
+    layer: PyTree[Array],
+    residuals: Residuals,
+    dy: Array,
+    *frozen: PyTree[Array],
 ) -> tuple[Array, PyTree[Array]]:
     """The gradients with respect to one layer's input and to its parameters."""
     # Traced only for the structure of the vjp; the compiler drops this forward pass as unused.
-    _, vjp = jax.vjp(layer_fn, layer, dy)
+    _, vjp = jax.vjp(lambda layer, x: layer_fn(layer, x, *frozen), layer, dy)
     leaves, structure = jax.tree.flatten(vjp)
-    stored = iter(residuals)
-    leaves = [leaf if _is_leaf_of(layer, leaf) else next(stored) for leaf in leaves]
+    stored, given = iter(residuals), (layer, *frozen)
+    leaves = [leaf if _is_leaf_of(given, leaf) else next(stored) for leaf in leaves]
     layer_gradient, x_gradient = structure.unflatten(leaves)(dy)
     return x_gradient, layer_gradient
 
@@ -141,12 +161,18 @@ class _SplitBackward:
     """
 
     def __init__(
-        self, layer_fn: LayerFn, layer: PyTree[Array], residuals: Residuals, dy: Array
+        self,
+        layer_fn: LayerFn,
+        layer: PyTree[Array],
+        residuals: Residuals,
+        dy: Array,
+        *frozen: PyTree[Array],
     ) -> None:
-        arguments, structure = jax.tree.flatten((layer, residuals, dy))
+        arguments, structure = jax.tree.flatten((layer, residuals, frozen, dy))
 
         def flat(*leaves: Array) -> tuple[Array, list[Array]]:
-            x_gradient, layer_gradient = _layer_gradients(layer_fn, *structure.unflatten(leaves))
+            layer, residuals, frozen, dy = structure.unflatten(leaves)
+            x_gradient, layer_gradient = _layer_gradients(layer_fn, layer, residuals, dy, *frozen)
             return x_gradient, jax.tree.leaves(layer_gradient)
 
         closed = jax.make_jaxpr(flat)(*arguments)
@@ -191,18 +217,24 @@ class _SplitBackward:
         return names[variable]
 
     def first(
-        self, layer: PyTree[Array], residuals: Residuals, dy: Array
+        self, layer: PyTree[Array], residuals: Residuals, dy: Array, *frozen: PyTree[Array]
     ) -> tuple[Array, Residuals]:
         """The gradient with respect to the input, and what `second` needs of this half."""
-        arguments = zip(self._arguments, jax.tree.leaves((layer, residuals, dy)), strict=True)
+        given = jax.tree.leaves((layer, residuals, frozen, dy))
+        arguments = zip(self._arguments, given, strict=True)
         values = _evaluate(self._first, self._constants | dict(arguments))
         return values[self._x_gradient], [values[name] for name in self._crossing]
 
     def second(
-        self, layer: PyTree[Array], residuals: Residuals, crossing: Residuals
+        self,
+        layer: PyTree[Array],
+        residuals: Residuals,
+        crossing: Residuals,
+        *frozen: PyTree[Array],
     ) -> PyTree[Array]:
         """The gradients with respect to the parameters."""
-        arguments = zip(self._arguments, jax.tree.leaves((layer, residuals)), strict=False)
+        given = jax.tree.leaves((layer, residuals, frozen))
+        arguments = zip(self._arguments[:-1], given, strict=True)
         crossed = zip(self._crossing, crossing, strict=True)
         values = _evaluate(self._second, self._constants | dict(arguments) | dict(crossed))
         return self._structure.unflatten(values[name] for name in self._layer_gradient)

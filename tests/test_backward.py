@@ -84,6 +84,31 @@ def test_whole_and_in_halves_it_is_the_gradient(name: str) -> None:
         jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), one, expected)
 
 
+@pytest.mark.parametrize("remat", ["none", "products", "full"])
+def test_frozen_parameters_have_no_gradients_and_need_nothing_kept(remat: str) -> None:
+    """Of two products, one is frozen: what would give its gradient is not kept, nor its weight."""
+
+    def apply(layer: Any, x: jax.Array, frozen: Any) -> jax.Array:
+        return checkpointed(mlp, remat)(layer | frozen, x)
+
+    names = ["up", "bias"]
+    new = {name: STACK[name] for name in names}
+    base = {"down": STACK["down"]}
+    whole = gradients(backward.backward, checkpointed(mlp, remat), STACK, X, DY)
+    y, kept = backward.forward(apply, new, X, base)
+    x, halves = backward.input_gradient(apply, new, kept, DY, base)
+    found = (
+        (y, *backward.backward(apply, new, kept, DY, base)),
+        (y, x, backward.weight_gradient(apply, new, kept, halves, jnp.zeros_like(DY), base)),
+    )
+    expected = (*whole[:2], {name: whole[2][name] for name in names})
+    for one in found:
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), one, expected)
+    assert not {leaf.shape for leaf in kept} & {leaf.shape for leaf in base.values()}
+    _, of_all = backward.forward(checkpointed(mlp, remat), STACK, X)
+    assert size(kept) < size(of_all) if remat == "none" else size(kept) == size(of_all)
+
+
 def costs(function: Callable, *given: Any) -> float:
     """The flops that XLA counts; it counts a loop's body once, and here the stack has one layer."""
     analysis = jax.jit(function).lower(*given).compile().cost_analysis()

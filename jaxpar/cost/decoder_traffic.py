@@ -61,6 +61,24 @@ DIFFERENCES = {
     "gradients of stage inputs": Difference("ticks"),
 }
 
+# What a teacher sends, who has a forward pass and no gradients. `hops` are those of the keys and
+# values of a layer over cp.
+OF_TEACHER = {
+    "embedding": Difference("microbatches"),
+    "layer inputs": Difference("microbatches*2*layers"),
+    "layer outputs": Difference("microbatches*2*layers"),
+    "keys and values": Difference("microbatches*2*layers*hops"),
+    "queries": Difference("microbatches*layers"),
+    "attended values": Difference("microbatches*layers"),
+    "tokens of all devices": Difference("microbatches*expert_layers"),
+    "their routes": Difference("microbatches*expert_layers"),
+    "what their experts give": Difference("microbatches*expert_layers"),
+    "rows of experts, and results": Difference("microbatches*2*expert_layers"),
+    "head input": Difference("microbatches"),
+    # The largest logit and the sum of exp, of the teacher and of the student, and the divergence.
+    "loss": Difference("5*microbatches"),
+}
+
 # What is sent for gradients of the tables and matrices that stay as they are beside adapters.
 OF_BASE = ("gradients of shared heads", "gradient of embedding", "head input again")
 
@@ -148,6 +166,38 @@ def decoder_traffic(
     if apart:
         messages.append(parameters.number("loss of all", apart))
     return sent(messages)
+
+
+def teacher_traffic(
+    architecture: Architecture,
+    layout: Layout,
+    leaves: Sequence[Leaf],
+    *,
+    batch: int,
+    sequence: int,
+    element_bytes: int,
+    gathers_layers: bool = False,
+    capacity_factor: float | None = None,
+) -> list[Message]:
+    """Every collective that a decoder adds to a step in which it teaches another one.
+
+    The arguments are those of `decoder_traffic`, of the teacher.
+    """
+    ring = layout.context in ("zigzag", "ring")
+    numbers = {
+        **dict.fromkeys(("again", "nested", "attention_again"), 0),
+        "hops": layout.cp - 1 if ring else 1,
+    }
+    each = States(element_bytes, 0, 0)
+    step = StepTraffic(
+        architecture, layout, batch, sequence, each, element_bytes, OF_TEACHER, numbers
+    )
+    activations = [*step.activations(scatter_gather=False), *_context(step)]
+    if architecture.experts:
+        activations += _mixture(step, architecture.experts, capacity_factor, balance_loss=False)
+    parameters = _Leaves(layout, leaves, step.numbers, gathers_layers, frozenset(), ())
+    of_teacher = [one for one in activations if one.name in OF_TEACHER]
+    return sent([*of_teacher, *parameters.forward()])
 
 
 def bytes_over_axes(
@@ -279,6 +329,15 @@ class _Leaves:
                 # Each device finds a part of the gradient, and JAX sums the parts in each layer.
                 times = "microbatches*layers"
                 yield self._send(leaf, "all_reduce", {"tp"}, f"{whole}/layers", times)
+
+    def forward(self) -> Iterator[Message]:
+        """The gathers of ZeRO's third stage for a forward pass, and for nothing else."""
+        for leaf in self.leaves if self.layout.zero == 3 else ():
+            in_layers = self.gathers_layers and leaf.layers > 0
+            piece = "elements/split*parameter_bytes/shards" + "/layers" * in_layers
+            times = "microbatches" if self.gathers_layers else "1"
+            times += "*layers" * in_layers
+            yield self._send(leaf, "all_gather", leaf.shared, piece, times)
 
     def averages(self) -> Iterator[Message]:
         """The averages of the parameters after local steps."""

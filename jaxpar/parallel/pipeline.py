@@ -17,12 +17,11 @@ from jax import Array, lax
 from jaxtyping import Float, PyTree
 
 from jaxpar import backward
+from jaxpar.backward import LayerFn
 from jaxpar.mesh import vary, zeros
 from jaxpar.schedules import ticks
 from jaxpar.schedules.table import Table
 from jaxpar.schedules.ticks import Ticks
-
-LayerFn = Callable[[Any, Array], Array]
 
 
 def layer_order(table: Table, layers: int) -> np.ndarray:
@@ -61,14 +60,16 @@ def pipeline_gradients(
     keep_inputs: bool,
     axis: str,
     scale: float | Float[Array, ""] = 1.0,
+    frozen: tuple[PyTree[Array], ...] = (),
 ) -> tuple[Float[Array, ""], tuple[PyTree[Array], PyTree[Array]]]:
     """This device's parts of the mean loss of m microbatches, and of its gradient times `scale`.
 
     `first_fn(ends, microbatch)` is the input of the first layer, `layer_fn(layer, x)` the output of
     a layer, and `last_fn(ends, y, microbatch)` the mean loss of a microbatch. `params` are two
     pytrees: `ends`, which are equal on all devices and used by the first and the last stage, and
-    the layers of this device, stacked in the order of `layer_order`. The leaves of `microbatches`
-    are [m, ...], and equal on all devices of the axis. Everything is computed in the order of the
+    the layers of this device, stacked in the order of `layer_order`. What is `frozen` is stacked
+    likewise: `layer_fn` takes it after x, and it has no gradient. The leaves of `microbatches` are
+    [m, ...], and equal on all devices of the axis. Everything is computed in the order of the
     schedule. The loss and the gradient with respect to `ends` are the sums of what the devices
     return; most return zeros. Gradients are added up in float32, or in float64.
 
@@ -90,14 +91,16 @@ def pipeline_gradients(
     _check_table(table, count, axis)
     lowered = ticks.lower(table, keep_inputs=keep_inputs)
     local = partial(vary, axes=(axis,))
+    layers, frozen = jax.tree.map(
+        lambda leaf: leaf.reshape(table.chunks, -1, *leaf.shape[1:]), (params[1], frozen)
+    )
     device = _Device(
         first_fn=first_fn,
         layer_fn=layer_fn,
         last_fn=lambda ends, y, microbatch: last_fn(ends, y, microbatch) / count,
         ends=jax.tree.map(local, params[0]),
-        layers=jax.tree.map(
-            lambda leaf: leaf.reshape(table.chunks, -1, *leaf.shape[1:]), params[1]
-        ),
+        layers=layers,
+        frozen=frozen,
         microbatches=jax.tree.map(local, microbatches),
         keep_inputs=keep_inputs,
         scale=scale,
@@ -160,8 +163,8 @@ class _State(NamedTuple):
 class _Device:
     """One device of the pipeline: its shards, and what it does in a tick.
 
-    The arguments are those of `pipeline_gradients`, except that the leaves of `layers` are
-    [chunks, l, ...]. `kinds` are the kinds of actions that occur in the schedule.
+    The arguments are those of `pipeline_gradients`, except that the leaves of `layers` and of
+    `frozen` are [chunks, l, ...]. `kinds` are the kinds of actions that occur in the schedule.
     """
 
     first_fn: Callable[[Any, Any], Array]
@@ -169,6 +172,7 @@ class _Device:
     last_fn: Callable[[Any, Array, Any], Array]
     ends: PyTree[Array]
     layers: PyTree[Array]
+    frozen: tuple[PyTree[Array], ...]
     microbatches: PyTree[Array]
     keep_inputs: bool
     scale: float | Array
@@ -176,12 +180,12 @@ class _Device:
 
     def start(self, lowered: ticks.Lowered) -> _State:
         """The state before the first tick: empty slots, and gradients of zero."""
-        layers, microbatch = _at((self.layers, self.microbatches), 0)
+        layers, frozen, microbatch = _at((self.layers, self.frozen, self.microbatches), 0)
 
         def one_of_each() -> tuple[Any, ...]:
             x = self.first_fn(self.ends, microbatch)
-            y, residuals = backward.forward(self.layer_fn, layers, x)
-            _, halves = backward.input_gradient(self.layer_fn, layers, residuals, y)
+            y, residuals = backward.forward(self.layer_fn, layers, x, *frozen)
+            _, halves = backward.input_gradient(self.layer_fn, layers, residuals, y, *frozen)
             return y, residuals, halves, self.last_fn(self.ends, y, microbatch)
 
         x, residuals, halves, loss = jax.eval_shape(one_of_each)
@@ -226,7 +230,8 @@ class _Device:
         return output, state
 
     def _forward(self, _: Array, state: _State, now: Ticks) -> tuple[Array, _State]:
-        y, residuals = backward.forward(self.layer_fn, *self._layers_and_input(state, now))
+        layers, x = self._layers_and_input(state, now)
+        y, residuals = backward.forward(self.layer_fn, layers, x, *self._frozen(now))
         if self.keep_inputs:
             return y, state
         return y, state._replace(stash=_put(state.stash, residuals, now.stash))
@@ -234,13 +239,15 @@ class _Device:
     def _backward(self, _: Array, state: _State, now: Ticks) -> tuple[Array, _State]:
         dy, state = self._output_gradient(state, now)
         layers, residuals = self._layers_and_residuals(state, now)
-        dx, gradient = backward.backward(self.layer_fn, layers, residuals, dy)
+        dx, gradient = backward.backward(self.layer_fn, layers, residuals, dy, *self._frozen(now))
         return dx, self._add_to_ends(dx, self._add_to_layers(gradient, state, now), now)
 
     def _input_gradient(self, _: Array, state: _State, now: Ticks) -> tuple[Array, _State]:
         dy, state = self._output_gradient(state, now)
         layers, residuals = self._layers_and_residuals(state, now)
-        dx, halves = backward.input_gradient(self.layer_fn, layers, residuals, dy)
+        dx, halves = backward.input_gradient(
+            self.layer_fn, layers, residuals, dy, *self._frozen(now)
+        )
         half = (halves, residuals if self.keep_inputs else ())
         state = state._replace(halves=_put(state.halves, half, now.halves))
         return dx, self._add_to_ends(dx, state, now)
@@ -250,7 +257,9 @@ class _Device:
         if not self.keep_inputs:
             residuals = _at(state.stash, now.stash)
         layers = _at(self.layers, now.chunk)
-        gradient = backward.weight_gradient(self.layer_fn, layers, residuals, halves, output)
+        gradient = backward.weight_gradient(
+            self.layer_fn, layers, residuals, halves, output, *self._frozen(now)
+        )
         return output, self._add_to_layers(gradient, state, now)
 
     def _layers_and_input(self, state: _State, now: Ticks) -> tuple[PyTree[Array], Array]:
@@ -268,7 +277,11 @@ class _Device:
         if not self.keep_inputs:
             return _at(self.layers, now.chunk), _at(state.stash, now.stash)
         layers, x = self._layers_and_input(state, now)
-        return layers, backward.forward(self.layer_fn, layers, x)[1]
+        return layers, backward.forward(self.layer_fn, layers, x, *self._frozen(now))[1]
+
+    def _frozen(self, now: Ticks) -> tuple[PyTree[Array], ...]:
+        """The parameters of the stage that have no gradients."""
+        return _at(self.frozen, now.chunk)
 
     def _output_gradient(self, state: _State, now: Ticks) -> tuple[Array, _State]:
         """The gradient with respect to the stage's output, which on the last stage is the loss's.

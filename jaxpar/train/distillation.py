@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
 from jaxpar.collectives.leaves import STACKED, LeafLayouts, fetch
-from jaxpar.model import Settings, logits
+from jaxpar.layout import Layout
+from jaxpar.model import Settings, check_split, logits
 from jaxpar.model.functions import Taught
 from jaxpar.model.split import Split
 from jaxpar.parallel.fsdp import gather_layers
@@ -39,11 +40,14 @@ class Teacher:
     params: PyTree[np.ndarray]
 
 
-def read_teacher(folder: Path, settings: Settings, tokenizer: Tokenizer | None) -> Teacher:
+def read_teacher(
+    folder: Path, settings: Settings, tokenizer: Tokenizer | None, layout: Layout
+) -> Teacher:
     """The decoder that a run has saved in a folder, if it can teach one with these settings.
 
     Raises:
-        ValueError: there is none, or it reads other tokens.
+        ValueError: there is none, it reads other tokens, has too few positions, or cannot be split
+            as the layout says.
     """
     where = f"train: --distill {folder}"
     saved = read_saved(where, folder)
@@ -58,6 +62,18 @@ def read_teacher(folder: Path, settings: Settings, tokenizer: Tokenizer | None) 
             f"{where}: it has a vocabulary of {saved.settings.vocabulary:,}, and the student one "
             f"of {settings.vocabulary:,}; they must be equal"
         )
+    if saved.settings.positions == "learned" and saved.settings.sequence < settings.sequence:
+        raise ValueError(
+            f"{where}: it has learned {saved.settings.sequence:,} positions, and the student reads "
+            f"{settings.sequence:,}; use --sequence {saved.settings.sequence}"
+        )
+    as_it_reads = replace(saved.settings, sequence=settings.sequence, document_end=None)
+    # Without experts it splits nothing over ep, where each device has other tokens.
+    over = layout if saved.settings.experts else replace(layout, ep=1)
+    try:
+        check_split(as_it_reads, over)
+    except ValueError as error:
+        raise ValueError(f"{where}: it is split as the student is: {error}") from None
     return Teacher(saved.settings, saved.params)
 
 
@@ -79,24 +95,28 @@ def taught_by(
 ) -> Taught:
     """What a teacher with these settings and parameters, as at rest, makes of cross-entropies.
 
-    Its layers are gathered as the student's are.
+    They are gathered as the student's are: at once, or each layer where it is used.
 
     Source: Hinton, Vinyals and Dean 2015 (Distilling the Knowledge in a Neural Network), section 2
     """
     assert recipe.distillation
     weight, temperature = recipe.distillation.weight, recipe.distillation.temperature
+    by_layers, apply = recipe.gathers_layers, partial(scan_layers, remat="none")
+    if by_layers:
+        apply = gather_layers(apply, layouts[STACKED])
+    else:
+        params = fetch(params, layouts)
 
     def losses(inputs: Array, split: Split, predicted: Array, hard: Array) -> Array:
-        by_layers = recipe.gathers_layers
-        whole = {
-            name: part if by_layers and name == STACKED else fetch(part, layouts[name])
-            for name, part in params.items()
-        }
-        apply = partial(scan_layers, remat="none")
+        whole = params
         if by_layers:
-            apply = gather_layers(apply, layouts[STACKED])
+            whole = {
+                name: part if name == STACKED else fetch(part, layouts[name])
+                for name, part in params.items()
+            }
         with jax.named_scope("teacher"):
-            told = logits(settings, whole, inputs, apply, split)
+            # Without routes, nothing is summed to balance its experts, which do not learn.
+            told = logits(settings, whole, inputs, apply, replace(split, routes=()))
         soft = split.distillation_loss(predicted, told, temperature)
         return (1 - weight) * hard + weight * soft
 

@@ -16,6 +16,7 @@ from jaxpar.schedules import Table
 from jaxpar.schedules.ticks import lower
 from jaxpar.train.gradients import FindLocal, LossAndGradients
 from jaxpar.train.recipe import Recipe
+from jaxpar.train.trained import frozen, replaced, trained
 
 
 def by_schedule(
@@ -40,35 +41,42 @@ def by_schedule(
     decoder = pieces(settings, split)
     layer = gathered_layer(decoder.layer, layouts[STACKED]) if by_shards else decoder.layer
     layer = checkpointed(layer, recipe.layout.remat)
-    of_ends = {name: part for name, part in layouts.items() if name != STACKED}
-
-    def first(ends: Any, tokens: Array) -> Array:
-        return decoder.first(ends, split.own_tokens(tokens[:, :-1]))
-
-    def last(ends: Any, y: Array, tokens: Array) -> Array:
-        targets = split.own_tokens(tokens[:, 1:])
-        return split.cross_entropy(decoder.last(ends, y), targets).mean()
-
-    if not learns:
-        layer, last = _without_gradient(layer), _without_gradient(last)
+    of_ends, of_trained_ends = _ends(layouts), _ends(trained(layouts))
 
     def find(params: Any, tokens: Array, scale: Any) -> LossAndGradients:
-        ends = {name: params[name] for name in of_ends}
-        loss, (ends, layers) = pipeline_gradients(
+        ends = fetch(_ends(params), of_ends) if by_shards else _ends(params)
+
+        def first(new: Any, tokens: Array) -> Array:
+            return decoder.first(replaced(ends, new), split.own_tokens(tokens[:, :-1]))
+
+        def apply(new: Any, x: Array, base: Any) -> Array:
+            return layer(replaced(base, new), x)
+
+        def last(new: Any, y: Array, tokens: Array) -> Array:
+            targets = split.own_tokens(tokens[:, 1:])
+            return split.cross_entropy(decoder.last(replaced(ends, new), y), targets).mean()
+
+        loss, (of_new, layers) = pipeline_gradients(
             first,
-            layer,
-            last,
-            (fetch(ends, of_ends) if by_shards else ends, params[STACKED]),
+            apply if learns else _without_gradient(apply),
+            last if learns else _without_gradient(last),
+            ({name: ends[name] for name in of_trained_ends}, trained(params[STACKED])),
             tokens.reshape(recipe.microbatches, -1, *tokens.shape[1:]),
             table,
             keep_inputs=recipe.keeps_inputs,
             axis="pp",
             scale=scale,
+            frozen=(frozen(params[STACKED]),),
         )
-        ends = scatter_gradients(ends, of_ends) if by_shards else ends
-        return loss, ends | {STACKED: layers}
+        of_new = scatter_gradients(of_new, of_trained_ends) if by_shards else of_new
+        return loss, of_new | {STACKED: layers}
 
     return find
+
+
+def _ends(params: Any) -> dict[str, Any]:
+    """All but the layers, of parameters or of what there is for each of them."""
+    return {name: part for name, part in params.items() if name != STACKED}
 
 
 def _without_gradient(function: Callable[..., Array]) -> Callable[..., Array]:

@@ -151,7 +151,6 @@ class Recipe:
             "sync-every": self.sync_every and "all parameters move in local steps",
             "offload": self.layout.offload != "none" and "the optimizer's state is small already",
             "average": self.average and "all parameters are averaged",
-            "mesh with pp": self.table and "a stage finds the gradients of all its parameters",
         }
         for option, reason in reasons.items():
             if reason:

@@ -368,7 +368,7 @@ def begin(
     unread = None if first else weights  # a run that is resumed has its own
     teacher = None
     if recipe.distillation:
-        teacher = read_teacher(recipe.distillation.folder, settings, tokenizer)
+        teacher = read_teacher(recipe.distillation.folder, settings, tokenizer, layout)
     made = set_up(settings, recipe, mesh, shape, seed, store, shapes, unread, teacher)
     params, state = made.params, made.state
     if checkpoints:
@@ -384,7 +384,7 @@ def begin(
         trained=settings.adapter_parameters or settings.parameters,
         tokens=batch * t,
         steps=train(made.step, params, state, examples),
-        sent=sent_over_axes(made.report, recipe, settings),
+        sent=sent_over_axes(made.report, recipe, settings, teacher and teacher.settings),
         moved=made.moved,
         folder=folder,
         round_steps=recipe.sync_every,

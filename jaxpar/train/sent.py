@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxpar.collectives.leaves import STACKED
 from jaxpar.cost.compress import Compressed
-from jaxpar.cost.decoder_traffic import bytes_over_axes, decoder_traffic
+from jaxpar.cost.decoder_traffic import bytes_over_axes, decoder_traffic, teacher_traffic
 from jaxpar.cost.eight_bits import block_of
 from jaxpar.cost.leaf import Leaf
 from jaxpar.cost.traffic import Message
@@ -46,14 +46,22 @@ class Sent(NamedTuple):
     at_most_bytes: float
 
 
-def sent_over_axes(report: Report, recipe: Recipe, settings: Settings) -> tuple[Sent, ...]:
-    """What a step sends over each group of axes, from what the inspector found."""
+def sent_over_axes(
+    report: Report, recipe: Recipe, settings: Settings, teacher: Settings | None = None
+) -> tuple[Sent, ...]:
+    """What a step sends over each group of axes, from what the inspector found.
+
+    `teacher` are the settings of a decoder that teaches the one with these settings.
+    """
     of_devices: dict[tuple[str, ...], np.ndarray] = {}
     for one in report.collectives:
         so_far = of_devices.get(one.axes, np.zeros(recipe.layout.pp))
         of_devices[one.axes] = so_far + times_by_schedule(one, recipe) * one.wire_bytes
     at_most = report.wire_bytes_by_axis()
-    predicted = bytes_over_axes(predict(settings, recipe), recipe.layout, recipe.table)
+    messages = predict(settings, recipe)
+    if teacher:
+        messages += predict_teacher(teacher, recipe, settings.sequence)
+    predicted = bytes_over_axes(messages, recipe.layout, recipe.table)
     return tuple(
         Sent(
             axes,
@@ -81,6 +89,20 @@ def predict(settings: Settings, recipe: Recipe) -> list[Message]:
         sync_every=recipe.sync_every,
         capacity_factor=settings.capacity_factor,
         balance=settings.balance,
+    )
+
+
+def predict_teacher(teacher: Settings, recipe: Recipe, sequence: int) -> list[Message]:
+    """Every collective that a teacher adds to a step, by the formulas."""
+    return teacher_traffic(
+        teacher.architecture,
+        recipe.layout,
+        leaves_of(teacher, recipe.layout),
+        batch=recipe.batch,
+        sequence=sequence,
+        element_bytes=np.dtype(POLICIES[recipe.precision].params).itemsize,
+        gathers_layers=recipe.gathers_layers,
+        capacity_factor=teacher.capacity_factor,
     )
 
 

@@ -294,6 +294,42 @@ def test_v_schedules_keep_what_is_published(name: str, chunks: int) -> None:
         assert lower(make_table(name, 4, m), keep_inputs=False).stash_slots - 1 == chunks
 
 
+@pytest.mark.parametrize("keep_inputs", [False, True])
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "interleaved"])
+def test_frozen_parameters_of_layers_have_no_gradients(name: str, keep_inputs: bool) -> None:
+    run = Run(name, "pp=2", 4)
+    order = pipeline.layer_order(run.table, LAYERS)
+    layers = jax.tree.map(lambda leaf: leaf[order], STACK)
+    new = {"bias": layers.pop("bias")}
+    ends = jax.tree.map(jnp.asarray, ENDS)
+
+    def gradients(new: Any, frozen: Any, microbatches: Any) -> Any:
+        return pipeline.pipeline_gradients(
+            lambda _, microbatch: first_fn(ends, microbatch),
+            lambda new, x, frozen: layer_fn(new | frozen, x),
+            lambda _, y, microbatch: last_fn(ends, y, microbatch),
+            ({}, new),
+            microbatches,
+            run.table,
+            keep_inputs=keep_inputs,
+            axis="pp",
+            frozen=(frozen,),
+        )[1]
+
+    mapped = jax.shard_map(
+        gradients,
+        mesh=make_mesh(run.sizes),
+        in_specs=(P("pp"), P("pp"), P()),
+        out_specs=P("pp"),
+    )
+    of_ends, found = jax.jit(mapped)(new, layers, batch(4))
+    _, (_, expected) = one_device((ENDS, STACK), batch(4))
+    assert of_ends == {} and [*found] == ["bias"]
+    np.testing.assert_allclose(
+        found["bias"], expected["bias"].mean(axis=0)[order], rtol=1e-4, atol=1e-6
+    )
+
+
 def test_wrong_sizes_are_refused() -> None:
     run = Run("1f1b", "pp=2", 4)
     with pytest.raises(ValueError, match="a schedule of 4 microbatches on 2 devices for 3 micro"):

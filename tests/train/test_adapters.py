@@ -46,6 +46,12 @@ MIXES = [
     (NF4, "fsdp=4,tp=2", {"microbatches": 2}),
     (NF4, "dp=2,tp=2", {"sequence_parallel": True, "optimizer": "sgd"}),
     (INT8, "fsdp=8", {"remat": "full"}),
+    (LORA, "pp=2,dp=2,tp=2", {"microbatches": 4, "clip": 0.1}),
+    (LORA, "pp=4", {"microbatches": 4, "schedule": "zb-h1", "optimizer": "sgd", "remat": "none"}),
+    (LORA, "pp=2,fsdp=2,tp=2", {"microbatches": 2, "sequence_parallel": True, "remat": "full"}),
+    (LORA, "pp=2,cp=2", {"microbatches": 2, "schedule": "interleaved", "remat": "segments"}),
+    (GPT, "pp=2,dp=2", {"microbatches": 2, "schedule": "gpipe"}),
+    (NF4, "pp=2,tp=2", {"microbatches": 2, "schedule": "1f1b"}),
 ]
 
 
@@ -163,7 +169,6 @@ def test_adapters_are_saved_resumed_elsewhere_and_merged(tmp_path: Path, bits: i
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"mesh": "pp=2", "microbatches": 2}, "a stage finds the gradients of all its parameters"),
         ({"mesh": "dp=2", "compress": "int8"}, "--adapter with --compress"),
         ({"mesh": "dp=2", "sync_every": 2}, "--adapter with --sync-every"),
         ({"mesh": "fsdp=2", "offload": "host"}, "--adapter with --offload"),

@@ -12,13 +12,19 @@ import pytest
 
 from jaxpar import nn
 from jaxpar.mesh import make_mesh
-from jaxpar.model import init, logits
+from jaxpar.model import Settings, init, logits
 from jaxpar.train.checkpoint import Keeping
 from jaxpar.train.recipe import make_recipe
 from jaxpar.train.run import begin
 from jaxpar.train.saved import read_saved
 from jaxpar.train.text import batches, read_library
-from tests.train.runs import BATCH, SETTINGS, trained
+from tests.train.runs import (
+    BATCH,
+    SETTINGS,
+    Taken,
+    assert_sends_what_was_predicted,
+    trained,
+)
 from tests.train.test_checkpoint import begun, measured
 
 STUDENT = replace(SETTINGS, layers=2)
@@ -36,9 +42,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def taught(folder: Path, mesh: str = "dp=1", **options: Any) -> Any:
+def taught(folder: Path, mesh: str = "dp=1", student: Settings = STUDENT, **options: Any) -> Taken:
     recipe = make_recipe(mesh, distill=folder, **options)
-    return trained(recipe, STUDENT, steps=STEPS)
+    return trained(recipe, student, steps=STEPS)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +54,10 @@ def taught(folder: Path, mesh: str = "dp=1", **options: Any) -> Any:
         ("dp=2,tp=2", {"sequence_parallel": True}),
         ("fsdp=2,tp=2", {"microbatches": 2}),
         ("fsdp=4", {"gather": "step", "optimizer": "adam8bit"}),
+        ("fsdp=4", {"gather": "step", "microbatches": 2}),
         ("cp=2,dp=2", {}),
+        ("cp=2,tp=2", {"context": "gather", "remat": "full"}),
+        ("cp=2,fsdp=2", {"context": "ulysses"}),
         ("dp=2", {"offload": "host"}),
     ],
 )
@@ -57,6 +66,30 @@ def test_it_trains_as_one_device(folder: Path, mesh: str, options: dict[str, Any
     many = taught(folder, mesh, **options)
     assert many.losses == pytest.approx(one.losses, rel=1e-5)
     assert many.norms[:3] == pytest.approx(one.norms[:3], rel=1e-5)
+    assert_sends_what_was_predicted(many.run.sent)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("mesh", "options"),
+    [
+        ("dp=2,ep=2", {"microbatches": 2}),
+        ("fsdp=2,ep=2,tp=2", {"sequence_parallel": True, "capacity_factor": 4.0}),
+    ],
+)
+def test_a_teacher_may_have_experts(mesh: str, options: dict[str, Any], tmp_path: Path) -> None:
+    capacity = options.pop("capacity_factor", None)
+    sizes = replace(SETTINGS, layers=2, experts=4, top_k=2)
+    keeping = Keeping(tmp_path / "run", every=1)
+    run = begun(make_recipe("dp=1"), replace(sizes, capacity_factor=capacity), keeping)
+    list(run.proceed(1))
+    run.close()
+    student = replace(sizes, d_model=32)
+    one = taught(keeping.folder, student=student)
+    many = taught(keeping.folder, mesh, student, **options)
+    # A token between two experts may go to the other one after a step.
+    assert many.losses == pytest.approx(one.losses, rel=1e-3)
+    assert_sends_what_was_predicted(many.run.sent)
 
 
 def test_sgd_shows_that_the_scale_is_right(folder: Path) -> None:
@@ -124,3 +157,17 @@ def test_a_teacher_reads_the_same_tokens(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there is no such folder"):
         start(STUDENT, make_recipe("dp=1", distill=tmp_path / "none"))
     assert np.isfinite(taught(folder).losses).all()
+
+
+def test_a_teacher_that_cannot_be_split_is_refused(tmp_path: Path) -> None:
+    """And so is one that has not learned all positions; one without experts teaches over ep."""
+    for name, sizes in {"few heads": {"heads": 2}, "short": {"positions": "learned"}}.items():
+        run = begun(make_recipe("dp=1"), replace(STUDENT, **sizes), Keeping(tmp_path / name, 1))
+        list(run.proceed(1))
+        run.close()
+    with pytest.raises(ValueError, match="heads: it is split as the student is: Split: heads"):
+        taught(tmp_path / "few heads", "tp=4")
+    with pytest.raises(ValueError, match=r"learned 16 positions, .* reads 32; use --sequence 16"):
+        taught(tmp_path / "short", student=replace(STUDENT, sequence=32))
+    many = taught(tmp_path / "few heads", "ep=2", replace(STUDENT, experts=2))
+    assert_sends_what_was_predicted(many.run.sent)
