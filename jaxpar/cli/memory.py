@@ -9,7 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jaxpar.cli.base import WRONG, AsJson, app, errors_as_bad_use, print_json, print_lines
+from jaxpar.cli.base import WRONG, AsJson, app, errors_as_bad_use, show
+from jaxpar.cli.model_options import (
+    Ffn,
+    Gated,
+    GradientBytes,
+    Heads,
+    Hidden,
+    KvHeads,
+    Layers,
+    Optimizer,
+    Vocab,
+    check_states,
+    model_of,
+    of_sizes,
+)
 from jaxpar.cli.sizes import OF_SEQUENCE, check_sizes, option, parse_axes, tokens, whole
 
 if TYPE_CHECKING:
@@ -20,10 +34,9 @@ if TYPE_CHECKING:
 
 PER_NODE, MOST_PARAMETERS = 8, 1e18
 ESTIMATORS = "deepspeed, deepspeed-docs, megatron, accelerate, eleuther"
-SIZES = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "gated")
 OF_TRAINING = (
     "zero", "microbatch", "remat", "sequence_parallel", "chunks", "offload", "optimizer",
-    "adapter", "base_bits",
+    "gradient_bytes", "adapter", "base_bits",
 )  # fmt: skip
 OF_INFERENCE = ("cache_bits", "group")
 
@@ -33,13 +46,6 @@ Name = Annotated[
 Config = Annotated[
     Path | None, typer.Option(metavar="PATH", help="Or its config.json, as Hugging Face has it.")
 ]
-Layers = Annotated[int | None, whole("Or its sizes: the number of layers.")]
-Hidden = Annotated[int | None, whole("The size of an activation.")]
-Heads = Annotated[int | None, whole("The number of query heads.")]
-KvHeads = Annotated[int | None, whole("The number of key and value heads; as many unless given.")]
-Ffn = Annotated[int | None, whole("The size inside the MLP; 4 times --hidden unless given.")]
-Vocab = Annotated[int | None, whole("The number of tokens in the vocabulary; 50257 unless given.")]
-Gated = Annotated[bool, typer.Option("--gated", help="Its MLP is gated, as in Llama.")]
 Parameters = Annotated[
     float | None,
     typer.Option(metavar="N", help="Or only their number, such as 128e9: states alone."),
@@ -78,14 +84,6 @@ SequenceParallel = Annotated[
 Chunks = Annotated[int | None, whole("Parts of the model on each stage of pp; 1 unless given.")]
 Offload = Annotated[
     str | None, typer.Option(metavar="WHAT", help="What host memory keeps: none, optimizer or all.")
-]
-Optimizer = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="What updates the parameters: adamw, adam8bit (moments in 8 bits) or sgd (without "
-        "momentum); adamw unless given.",
-    ),
 ]
 Adapter = Annotated[
     str | None,
@@ -150,6 +148,7 @@ def show_memory(
     chunks: Chunks = None,
     offload: Offload = None,
     optimizer: Optimizer = None,
+    gradient_bytes: GradientBytes = None,
     adapter: Adapter = None,
     base_bits: BaseBits = None,
     weight_bits: WeightBits = None,
@@ -168,11 +167,7 @@ def show_memory(
     """
     with errors_as_bad_use():
         answer = _answer({name: it for name, it in context.params.items() if it is not None})
-    if as_json:
-        print_json(answer.to_dict())
-    else:
-        table = ["", answer.table(), "", *answer.notes()]
-        print_lines(answer.lines(), *answer.head(), *table)
+    show(as_json, answer.to_dict(), answer.lines())
     if not answer.fits:
         raise typer.Exit(WRONG)
 
@@ -194,11 +189,9 @@ def _answer(given: Mapping[str, Any]) -> Answer:
 
 
 def _footprint(given: Mapping[str, Any]) -> Footprint:
-    from jaxpar.checks import check_one_of
     from jaxpar.cost.adapters import read_adapter
     from jaxpar.cost.architecture import Architecture
     from jaxpar.cost.planner.footprint import Inference, Training
-    from jaxpar.cost.zero import MIXED
 
     trained, tool = given["training"], given.get("estimator", "")
     mode = "--training" if trained else "--inference"
@@ -206,7 +199,7 @@ def _footprint(given: Mapping[str, Any]) -> Footprint:
     if trained and tool not in ("accelerate", "eleuther"):
         idle["weight_bits"] = mode
     if tool:
-        for name in ("optimizer", "adapter", "base_bits"):
+        for name in ("optimizer", "gradient_bytes", "adapter", "base_bits"):
             idle[name] = f"--estimator {tool}, which counts Adam on all parameters,"
     if not tool.startswith("deepspeed"):
         idle["largest_layer"] = f"--estimator {tool}" if tool else "no --estimator deepspeed"
@@ -216,8 +209,8 @@ def _footprint(given: Mapping[str, Any]) -> Footprint:
     model, layout = _model(given), _layout(given)
     sequence = tokens(given.get("sequence"), model)
     if trained:
-        optimizer = given.get("optimizer", "adamw")
-        check_one_of("memory", "--optimizer", optimizer, tuple(MIXED))
+        optimizer, gradient_bytes = given.get("optimizer", "adamw"), given.get("gradient_bytes", 2)
+        check_states("memory", optimizer, gradient_bytes)
         rank, bits = read_adapter("memory", given.get("adapter"), given.get("base_bits"))
         if rank and not isinstance(model, Architecture):
             raise ValueError(
@@ -225,7 +218,7 @@ def _footprint(given: Mapping[str, Any]) -> Footprint:
                 "beside matrices whose sizes are not known; give a --model or its sizes"
             )
         batch = given.get("batch")
-        footprint = Training(model, layout, sequence, batch, optimizer, rank, bits)
+        footprint = Training(model, layout, sequence, batch, optimizer, gradient_bytes, rank, bits)
     else:
         names = ("weight_bits", "cache_bits", "group")
         bits = {name: given[name] for name in names if name in given}
@@ -235,7 +228,7 @@ def _footprint(given: Mapping[str, Any]) -> Footprint:
 
 
 def _model(given: Mapping[str, Any]) -> Architecture | float:
-    sizes = {name: given[name] for name in SIZES if given.get(name)}
+    sizes = of_sizes(given)
     ways = [name for name in ("model", "config", "parameters") if name in given]
     if len(ways) + bool(sizes) != 1:
         named = " and ".join(map(option, [*ways, *sizes])) or "no model"
@@ -244,13 +237,7 @@ def _model(given: Mapping[str, Any]) -> Architecture | float:
             "--hidden and --heads"
         )
     if sizes:
-        from jaxpar.cost.models import from_sizes
-
-        for name in ("layers", "hidden", "heads"):
-            if name not in sizes:
-                first = option(next(iter(sizes)))
-                raise ValueError(f"memory: {first} without {option(name)}; give it, too")
-        return from_sizes(**sizes)
+        return model_of("memory", sizes)
     if "config" in given:
         from jaxpar.cost.huggingface import read_config
 

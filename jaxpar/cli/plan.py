@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from jaxpar.cli.base import AsJson, app, console, errors_as_bad_use, print_json, show, write_text
-from jaxpar.cli.sizes import OF_SEQUENCE, check_sizes, parse_axes, tokens, whole
+from jaxpar.cli.model_options import (
+    Ffn,
+    Gated,
+    GradientBytes,
+    Heads,
+    Hidden,
+    KvHeads,
+    Layers,
+    Optimizer,
+    Vocab,
+    check_states,
+    model_of,
+    of_sizes,
+)
+from jaxpar.cli.sizes import OF_SEQUENCE, check_sizes, option, parse_axes, tokens, whole
 
 if TYPE_CHECKING:
     from jaxpar.cost.architecture import Architecture
@@ -22,6 +38,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 jaxpar plan --model llama3-70b --hardware h100 --devices 256 --sequence 8192
 jaxpar plan --model gpt2-xl --hardware rtx4090 --devices 4
+jaxpar plan --layers 24 --hidden 2048 --heads 32 --gated --devices 16 --gradient-bytes 4
 jaxpar plan --model gpt3-175b --hardware a100 --mesh tp=8,pp=8,dp=16 --explain
 jaxpar plan --devices 64 --mesh dp=8,tp=8 --compare fsdp=64
 jaxpar plan --model gpt2-xl --mesh pp=2,dp=2,tp=2 --batch 16 --export jaxpar
@@ -32,7 +49,11 @@ SEARCHED = "searched unless given"
 PROGRAMS = ("jaxpar",)
 
 Model = Annotated[
-    str, typer.Option(metavar="NAME", help="Such as gpt3-175b, or a config.json of Hugging Face.")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Such as gpt3-175b, or a config.json of Hugging Face; llama3-8b unless given.",
+    ),
 ]
 Hardware = Annotated[
     str, typer.Option(metavar="NAME", help="Such as h100, a100, rtx4090, or a TOML file.")
@@ -68,14 +89,6 @@ Offload = Annotated[
         metavar="WHAT",
         help="What host memory keeps: none, optimizer or all; unless given, tried on a mesh that "
         "nothing else fits.",
-    ),
-]
-Optimizer = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="What updates the parameters: adamw, adam8bit (moments in 8 bits) or sgd (without "
-        "momentum).",
     ),
 ]
 Adapter = Annotated[
@@ -126,7 +139,15 @@ Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the plans 
 
 @app.command("plan", epilog=EXAMPLES)
 def plan_training(
-    model: Model = "llama3-8b",
+    called: typer.Context,
+    model: Model = None,
+    layers: Layers = None,
+    hidden: Hidden = None,
+    heads: Heads = None,
+    kv_heads: KvHeads = None,
+    ffn: Ffn = None,
+    vocab: Vocab = None,
+    gated: Gated = False,
     hardware: Hardware = "h100",
     devices: Devices = None,
     batch: Batch = 256,
@@ -139,7 +160,8 @@ def plan_training(
     sequence_parallel: SequenceParallel = None,
     context: Context = None,
     offload: Offload = None,
-    optimizer: Optimizer = "adamw",
+    optimizer: Optimizer = None,
+    gradient_bytes: GradientBytes = None,
     adapter: Adapter = None,
     base_bits: BaseBits = None,
     overlap: Overlap = False,
@@ -155,10 +177,11 @@ def plan_training(
 ) -> None:
     """Finds the fastest of all plans that fit, to train a model on a cluster, and says why.
 
-    Whatever you set is kept, and the rest is searched. If you set a --mesh of all devices and a
-    --remat that do not fit, the plans are shown all the same, with what would fit. Models without
-    dropout are taken to have fused attention: with --remat none it keeps no scores and computes
-    them twice, as selective does.
+    Whatever you set is kept, and the rest is searched. If you set a --mesh of all devices, the last
+    plans are those that would be the fastest, but need up to a tenth more memory than there is; and
+    if you set --remat, too, and nothing fits, the smallest plans are shown, with what would fit.
+    Models without dropout are taken to have fused attention: with --remat none it keeps no scores
+    and computes them twice, as selective does.
     """
     from jaxpar.checks import check_one_of
     from jaxpar.cost.adapters import adapter_states, read_adapter
@@ -167,6 +190,7 @@ def plan_training(
     from jaxpar.cost.planner import Job, explore
     from jaxpar.cost.zero import MIXED
 
+    optimizer, sizes = optimizer or "adamw", of_sizes(called.params)
     choices = {"zero": zero, "remat": remat, "microbatch": microbatch, "chunks": chunks}
     choices |= {"sequence_parallel": sequence_parallel, "context": context, "offload": offload}
     fixed = {name: value for name, value in choices.items() if value is not None}
@@ -174,11 +198,12 @@ def plan_training(
     more = {"overlap": overlap, "top": top, "mtbf_hours": mtbf}
     with errors_as_bad_use():
         check_one_of("plan", "--export", export or "jaxpar", PROGRAMS)
-        check_sizes("plan", fixed | {"devices": devices, "batch": batch, "sequence": sequence})
+        numbers = {"devices": devices, "batch": batch, "sequence": sequence}
+        check_sizes("plan", fixed | sizes | numbers)
         check_sizes("plan", {} if sites is None else {"sites": sites})
         joined = _sites(sites, line)
         axes, beside = parse_axes("plan", mesh), parse_axes("plan", compare)
-        architecture, cluster = _architecture(model), find_cluster(hardware)
+        architecture, cluster = _architecture(model, sizes), find_cluster(hardware)
         count = devices or (prod(axes.values()) if axes else cluster.devices_per_node)
         rank, bits = read_adapter("plan", adapter, base_bits)
         if rank and export:
@@ -186,8 +211,8 @@ def plan_training(
                 f"plan: --export {export} with --adapter {adapter}: `jaxpar train` takes it beside "
                 "weights that only you have; export without it, and add --from and --adapter"
             )
-        check_one_of("plan", "--optimizer", optimizer, tuple(MIXED))
-        states = MIXED[optimizer]
+        check_states("plan", optimizer, gradient_bytes or 2)
+        states = replace(MIXED[optimizer], gradients=gradient_bytes or 2)
         if rank:
             states = adapter_states(architecture, states, rank=rank, base_bits=bits)
         job = Job(architecture, cluster, count, batch, tokens(sequence, architecture), states)
@@ -219,10 +244,16 @@ def _sites(count: int | None, gigabits: float | None) -> Sites | None:
     return Sites(count, Link(LATENCY_SECONDS, gigabits * 1e9 / 8))
 
 
-def _architecture(model: str) -> Architecture:
+def _architecture(model: str | None, sizes: Mapping[str, Any]) -> Architecture:
     from jaxpar.cost.huggingface import read_config
     from jaxpar.cost.models import find_model
 
+    if sizes and model:
+        named = " and ".join(map(option, sizes))
+        raise ValueError(f"plan: --model {model} with {named}; give a model or its sizes")
+    if sizes:
+        return model_of("plan", sizes)
+    model = model or "llama3-8b"
     is_file = model.endswith(".json") or os.path.exists(model)  # false if it may not be read
     return read_config(model) if is_file else find_model(model)
 

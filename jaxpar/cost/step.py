@@ -32,9 +32,9 @@ from jaxpar.layout import Layout
 # The bytes through memory of a backward pass over those of the forward pass. Where the forward pass
 # reads a and writes b, the backward pass reads a and the gradient of b, and writes that of a.
 BACKWARD_BYTES = 1.5
-# For each parameter Adam reads and writes 12 bytes, reads the gradient, and writes the parameter
-# in 16 bits.
-OPTIMIZER_BYTES = 12 + 12 + 2 + 2
+# For each parameter Adam reads and writes 12 bytes, and writes the parameter in 16 bits; it reads
+# the gradient, too.
+OPTIMIZER_BYTES = 12 + 12 + 2
 
 # The forward pass of a stage's layers: products with weights, attention, and everything else.
 _PRODUCTS = "microbatches*max(matrix_flops/(tp*cp*flops), matrix_bytes/bandwidth)"
@@ -199,6 +199,7 @@ def _numbers(
         "head_flops": head_flops(a, layout.microbatch, sequence).value,
         "vocab": a.vocab,
         "passes": 3 if each.trained == 1 else 2,
+        "gradient_bytes": each.gradients / each.trained,
         "updated": each.trained * (shard if layout.zero > 0 else whole),
         "held": shard if layout.zero == 3 else whole,
         "flops": peak_flops(cluster.device) * cluster.efficiency.products,
@@ -266,10 +267,11 @@ def _optimizer(numbers: Mapping[str, Any], offload: str) -> Iterator[Term]:
     For each device a host reads its memory as fast as the device is linked to it.
     """
     where = "bandwidth" if offload == "none" else "host_bandwidth"
-    yield make_term("optimizer", f"{OPTIMIZER_BYTES}*updated/{where}", numbers)
+    moved = f"({OPTIMIZER_BYTES} + gradient_bytes)*updated"
+    yield make_term("optimizer", f"{moved}/{where}", numbers)
     if offload == "none":
         return
-    yield make_term("gradients to host", "2*updated/host_bandwidth", numbers)
+    yield make_term("gradients to host", "gradient_bytes*updated/host_bandwidth", numbers)
     # Parameters on the host are fetched for every forward and for every backward pass.
     often = {"optimizer": "2*updated", "all": "2*2*microbatches*held"}[offload]
     yield make_term("parameters from host", f"{often}/host_bandwidth", numbers)

@@ -49,6 +49,16 @@ def test_other_optimizers_have_smaller_states(run: Any) -> None:
     assert held() == held("--optimizer", "adamw") == 12 * 64e8
     assert held("--optimizer", "adam8bit") == (4 + 2 + 8 / 256) * 64e8
     assert held("--optimizer", "sgd") == 4 * 64e8
+    gradients = [
+        answer(run, "--parameters", "64e8", *given)["terms"]["gradients"]
+        for given in ([], ["--gradient-bytes", "4"])
+    ]
+    assert gradients == [2 * 64e8, 4 * 64e8]
+    assert "gradients in 2 bytes" in run("memory", *LLAMA[1:]).out
+    assert (
+        "--gradient-bytes with --inference says nothing"
+        in run("memory", *LLAMA[1:], "--inference", "--gradient-bytes", "4").err
+    )
     assert "SGD in mixed precision" in run("memory", *LLAMA[1:], "--optimizer", "sgd").out
 
 
@@ -107,7 +117,7 @@ def test_inference(run: Any) -> None:
     assert lighter["parameters"] + lighter["scales"] == terms["parameters"] * 4.5 / 16
     thumb = answer(run, "--parameters", "7e9", "--inference")
     assert thumb["memory_bytes"] == 16_800_000_000
-    assert "1.2 times the weights, 19,272,626,995 bytes" in run(*LLAMA, "--inference").out
+    assert "1.2 times the weights, 19.3 GB, over" in run(*LLAMA, "--inference").out
 
 
 def test_offload_is_counted_in_the_host(run: Any) -> None:
@@ -116,7 +126,7 @@ def test_offload_is_counted_in_the_host(run: Any) -> None:
     assert data["host_terms"] == {"optimizer": 12 * 8_030_261_248}
     assert data["host_bytes"] == 12 * 8_030_261_248
     printed = run(*LLAMA, "--offload", "optimizer").out
-    assert "In the memory of its host, for each device: 96,363,134,976 bytes" in printed
+    assert "In the memory of its host, for each device: 96.4 GB" in printed
 
 
 def test_whether_it_fits_and_what_would(run: Any) -> None:
@@ -128,7 +138,7 @@ def test_whether_it_fits_and_what_would(run: Any) -> None:
     large = [*LLAMA, "--devices", "8", "--hardware", "h100"]
     ended = run(*large)
     assert ended.code == 1
-    assert "74.51 GiB on a device (80 GB): it does not fit, 55.64 GiB are missing" in ended.out
+    assert "h100 has 80.0 GB on a device: it does not fit, 59.7 GB are missing" in ended.out
     ended = run(*large, "--json")
     assert (ended.code, ended.json["fits"]) == (1, False)
     nearest = ended.json["nearest"].split()
@@ -151,21 +161,28 @@ def test_other_tools(run: Any) -> None:
         assert round(data["host_bytes"] / GIB, 2) == cpu
     stage_2 = ["--parameters", "2851e6", "--devices", "8", "--zero", "2", "--estimator"]
     printed = [run("memory", *stage_2, tool).out for tool in ("deepspeed", "deepspeed-docs")]
-    assert "11.28 GiB on a device" in printed[0]
-    assert "15.93 GiB on a device" in printed[1]
+    assert "(1e9 bytes), 11.28 GiB" in printed[0]
+    assert "(1e9 bytes), 15.93 GiB" in printed[1]
     xl = ["--model", "gpt2-xl", "--sequence", "1024", "--estimator", "megatron"]
     assert round(answer(run, *xl)["memory_bytes"] / 2**20, 2) == 29_485.06
     loaded = [*LLAMA[1:], "--inference", "--weight-bits", "4", "--estimator", "accelerate"]
     assert answer(run, *loaded)["memory_bytes"] == (8_030_261_248 - 128_256 * 4096) / 2
 
 
-def test_every_term_is_a_line_where_there_is_no_terminal(run: Any) -> None:
+def test_every_term_has_its_formula(run: Any) -> None:
     lines = run(*LLAMA, "--devices", "8", "--zero", "1").out.splitlines()
-    assert lines[0] == ("llama3-8b, 8,030,261,248 parameters, trained with Adam in mixed precision")
+    assert lines[0] == (
+        "llama3-8b, 8,030,261,248 parameters, trained with Adam in mixed precision, gradients in "
+        "2 bytes"
+    )
     assert lines[1].startswith("8 devices: mesh dp=8, ZeRO 1, remat none, microbatch 1; 2,048 ")
-    (optimizer,) = (line for line in lines if line.startswith("optimizer: "))
-    assert "optimizer: 12,045,391,872 bytes, 11.22 GiB = " in optimizer
-    assert optimizer.endswith(" = 12 * (32 * 218,112,000 + 1,050,677,248) / 8")
+    assert lines[3] == "Memory of a device: 55.4 GB (1e9 bytes), 51.62 GiB"
+    (at,) = (i for i, line in enumerate(lines) if line.startswith("  optimizer  "))
+    assert [" ".join(line.split()) for line in lines[at : at + 3]] == [
+        "optimizer 12.0 GB 21.7%",
+        "each_bytes * (layers * layer + outside) / shards",
+        "= 12 * (32 * 218,112,000 + 1,050,677,248) / 8",
+    ]
 
 
 @pytest.mark.parametrize(

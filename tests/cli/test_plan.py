@@ -42,6 +42,33 @@ def test_an_optimizer_in_8_bits_takes_less(run: Any) -> None:
     assert " --optimizer sgd" in run(*decoder, "--optimizer", "sgd").out
 
 
+def test_a_model_may_be_given_by_its_sizes(run: Any) -> None:
+    sizes = ["--layers", "24", "--hidden", "2048", "--heads", "32", "--ffn", "4096", "--gated"]
+    ended = run("plan", *sizes, "--vocab", "50257", "--devices", "8")
+    assert ended.out.startswith("24 layers of 2048, 1,212,585,984 parameters, on 8 x h100")
+    assert "--layers without --hidden; give it" in run("plan", *sizes[:2]).err
+    both = run("plan", "--model", "gpt2", *sizes[:2])
+    assert (both.code, both.err) == (
+        2,
+        "plan: --model gpt2 with --layers; give a model or its sizes\n",
+    )
+
+
+def test_gradients_of_4_bytes_take_more_and_send_more(run: Any) -> None:
+    given = [*LLAMA, "--mesh", "dp=64", "--zero", "0", "--remat", "full", "--microbatch", "1"]
+    two, four = (
+        run(*given, "--adapter", "lora:8", "--gradient-bytes", size, "--json").json["plans"][0]
+        for size in "24"
+    )
+    held = [plan["terms"]["memory_bytes"]["gradients"] for plan in (two, four)]
+    assert held[1] == pytest.approx(2 * held[0], abs=1)
+    assert four["sent_bytes"] == pytest.approx(2 * two["sent_bytes"], rel=1e-3)
+    assert "sent in 2 bytes (--gradient-bytes)" in " ".join(run(*LLAMA).out.split())
+    larger = run(*LLAMA, "--gradient-bytes", "4").out
+    assert "in 4 bytes (--gradient-bytes)" in " ".join(larger.split())
+    assert "--gradient-bytes is 3; use one of 2, 4" in run(*LLAMA, "--gradient-bytes", "3").err
+
+
 def test_json_has_plans_best_first(run: Any) -> None:
     found = run(*LLAMA, "--json").json["plans"]
     assert len(found) == 10

@@ -40,6 +40,11 @@ class Job:
     sequence: int
     each: States = ADAM_MIXED
 
+    @property
+    def gradient_bytes(self) -> int:
+        """The bytes of a gradient, of what is trained."""
+        return round(self.each.gradients / self.each.trained)
+
 
 def layouts(job: Job, fixed: Mapping[str, Any], offload: str) -> Iterator[Layout]:
     """All layouts of a job, in blocks: each is a `Layout` whose sizes are arrays.

@@ -18,6 +18,7 @@ from jaxpar.cost.terms import total
 from jaxpar.layout import AXES, Layout
 
 FIELDS = tuple(field.name for field in fields(Layout))
+MOST_LARGER = 3  # plans that are shown though they do not fit
 # A strategy's number is its place here; `_strategies` assigns it to a layout.
 STRATEGIES = (
     "data parallel",
@@ -76,8 +77,9 @@ def explore(
     Of plans that take the same time, the one with least memory is first. A plan fits if it leaves a
     tenth of the device's memory free; if no plan does, or if the mesh is fixed, it may use all of
     it. The optimizer's states, and then all states, are offloaded to the host only if nothing fits
-    without that and the mesh is not fixed. Where the mesh and `remat` are fixed and nothing fits,
-    the plans are those within a tenth of the least memory, and say that they do not fit.
+    without that and the mesh is not fixed. Where the mesh is fixed, the last plans are those that
+    would be faster than all others with up to a tenth more memory than there is. Where `remat` is
+    fixed, too, and nothing fits, the plans are those within a tenth of the least memory.
 
     Args:
         job: what is trained, and where.
@@ -128,6 +130,7 @@ class _Table:
         columns: the fields of `Layout`, and the number of the strategy.
         seconds: the seconds of a step.
         memory: the bytes on the fullest device.
+        device_bytes: those that a device has.
         leanest: by the number of a strategy, the layout that needs least memory, fitting or not.
         tried: how many layouts there are.
     """
@@ -135,6 +138,7 @@ class _Table:
     columns: Mapping[str, np.ndarray]
     seconds: np.ndarray
     memory: np.ndarray
+    device_bytes: float
     leanest: Mapping[int, tuple[float, Layout]]
     tried: int
 
@@ -143,11 +147,15 @@ class _Table:
         return Layout(**{name: self.columns[name][row].item() for name in FIELDS})
 
     def fastest(self, rows: np.ndarray) -> np.ndarray:
-        """The rows sorted by time, then by memory."""
-        return rows[np.lexsort((self.memory[rows], self.seconds[rows]))]
+        """The rows sorted by whether they fit, then by time, then by memory."""
+        memory = self.memory[rows]
+        return rows[np.lexsort((memory, self.seconds[rows], memory > self.device_bytes))]
 
     def best(self, count: int) -> list[int]:
-        """The fastest row of each mesh; all rows if there is only one mesh."""
+        """The fastest row of each mesh; all rows if there is only one mesh.
+
+        Behind them are the fastest of those rows that do not fit and would be the first.
+        """
         order = self.fastest(np.arange(self.seconds.size))
         meshes = np.zeros_like(order)  # one number for each mesh, as rows are slow to compare
         for axis in AXES:
@@ -155,7 +163,12 @@ class _Table:
             meshes = meshes * sizes.size + place
         _, first = np.unique(meshes, return_index=True)
         chosen = order if first.size == 1 else order[np.sort(first)]
-        return chosen[:count].tolist()
+        over = self.memory[chosen] > self.device_bytes
+        if over.all():
+            return chosen[:count].tolist()
+        fitting, larger = chosen[~over], chosen[over]
+        faster = larger[self.seconds[larger] < self.seconds[fitting[0]]][:MOST_LARGER]
+        return [*fitting[: max(count - len(faster), 1)].tolist(), *faster.tolist()][:count]
 
 
 def _evaluate(
@@ -166,9 +179,13 @@ def _evaluate(
     *,
     anyway: bool = False,
 ) -> _Table:
-    """Memory of all layouts, and time of those that fit; or `anyway`, of those that need least."""
+    """Memory of all layouts, and time of those that fit; or `anyway`, of those that need least.
+
+    Where some fit a mesh that is fixed, those that need a little more memory are there, too.
+    """
     blocks, leanest, tried = [], {}, 0
-    device_bytes = job.cluster.device.memory_bytes
+    device_bytes, named = job.cluster.device.memory_bytes, names_mesh(job, fixed)
+    most = (1 + RESERVE) * device_bytes if named else device_bytes
     for layout in layouts(job, fixed, offload):
         needed = np.broadcast_to(total(memory_terms(job, layout)), layout.pp.shape)
         tried += needed.size
@@ -178,7 +195,7 @@ def _evaluate(
             row = rows[needed[rows].argmin()]
             if needed[row] < leanest.get(kind, (np.inf,))[0]:
                 leanest[kind] = float(needed[row]), pick(layout, int(row))
-        (rows,) = (((needed <= device_bytes) & fits_host(job, layout)) | anyway).nonzero()
+        (rows,) = (((needed <= most) & fits_host(job, layout)) | anyway).nonzero()
         if rows.size:
             fitting = pick(layout, rows)
             columns = {name: np.broadcast_to(getattr(fitting, name), rows.shape) for name in FIELDS}
@@ -188,11 +205,16 @@ def _evaluate(
     names = (*FIELDS, "strategy", "seconds", "memory")
     columns = {name: np.concatenate([block[name] for block in blocks] or [[]]) for name in names}
     memory = columns["memory"]
-    limit = (1 + RESERVE) * memory.min() if anyway else (1 - RESERVE) * device_bytes
-    below = memory <= limit
-    if anyway or (below.any() and not names_mesh(job, fixed)):
-        columns = {name: column[below] for name, column in columns.items()}
-    return _Table(columns, columns.pop("seconds"), columns.pop("memory"), leanest, tried)
+    kept = memory <= (1 - RESERVE) * device_bytes
+    if anyway:
+        kept = memory <= (1 + RESERVE) * memory.min()
+    elif named:
+        kept = np.full_like(memory, np.any(memory <= device_bytes), dtype=bool)
+    elif not kept.any():
+        kept = memory <= device_bytes
+    columns = {name: column[kept] for name, column in columns.items()}
+    seconds, memory = columns.pop("seconds"), columns.pop("memory")
+    return _Table(columns, seconds, memory, device_bytes, leanest, tried)
 
 
 def _strategies(layout: Layout) -> np.ndarray:

@@ -28,6 +28,7 @@ class Training:
         sequence: positions of an example.
         batch: examples in a step, over all devices; None: enough to fill the pipeline.
         optimizer: one of `jaxpar.cost.zero.MIXED`.
+        gradient_bytes: of a gradient, where gradients are added up and sent.
         adapter_rank: of adapters, which alone are trained; 0: there are none.
         base_bits: of the matrices beside adapters; None: 16.
     """
@@ -37,6 +38,7 @@ class Training:
     sequence: int
     batch: int | None = None
     optimizer: str = "adamw"
+    gradient_bytes: int = 2
     adapter_rank: int = 0
     base_bits: int | None = None
 
@@ -87,7 +89,7 @@ class Training:
 
     @property
     def _each(self) -> States:
-        each = MIXED[self.optimizer]
+        each = replace(MIXED[self.optimizer], gradients=self.gradient_bytes)
         if not self.adapter_rank or not isinstance(self.model, Architecture):
             return each
         return adapter_states(self.model, each, rank=self.adapter_rank, base_bits=self.base_bits)

@@ -1,10 +1,8 @@
-"""The answer to what a model takes: as lines and a table for people, and as data for JSON."""
+"""The answer to what a model takes: as lines for people, and as data for JSON."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-
-from rich.table import Table
 
 from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.hardware import Cluster
@@ -17,7 +15,8 @@ from jaxpar.cost.planner.footprint import (
     nearest_that_fits,
     whole_bytes,
 )
-from jaxpar.cost.planner.plan import RESERVE
+from jaxpar.cost.planner.plan import RESERVE, show_gb
+from jaxpar.cost.planner.report import term_lines
 from jaxpar.cost.terms import Term, show_number
 from jaxpar.layout import describe
 
@@ -111,41 +110,31 @@ class Answer:
             spread += f"; {footprint.sequence:,} tokens in an example"
             spread += "" if trained else f", {footprint.batch:,} at once"
         what += purpose
-        what += " in mixed precision" if trained and not self.tool else ""
+        if isinstance(footprint, Training) and not self.tool:
+            what += f" in mixed precision, gradients in {footprint.gradient_bytes} bytes"
         lines = [what, f"{layout.devices:,} device{'s' * (layout.devices > 1)}: {spread}"]
         return [*lines, f"As {self.tool} counts {self.counted}"] if self.tool else lines
 
     def lines(self) -> Iterator[str]:
-        """The whole answer as lines: a term each."""
+        """The whole answer: every term with its formula and its numbers."""
         yield from self.head()
-        for term in self.terms:
-            yield f"{term.name}: {_bytes(term.value)} = {term.formula} = {term.filled}"
-        yield f"total: {_bytes(self.memory_bytes)} on a device"
+        held = self.memory_bytes
+        yield ""
+        yield f"Memory of a device: {show_gb(held)} (1e9 bytes), {held / GIB:,.2f} GiB"
+        yield from term_lines(self.terms, show_gb)
+        yield ""
         yield from self.notes()
-
-    def table(self) -> Table:
-        """The terms as a table."""
-        table = Table(box=None, pad_edge=False, show_footer=True, padding=(0, 2, 0, 0))
-        table.add_column("on a device", footer="total", no_wrap=True)
-        table.add_column("bytes", f"{self.memory_bytes:,}", justify="right", no_wrap=True)
-        table.add_column("GiB", _gib(self.memory_bytes), justify="right", no_wrap=True)
-        table.add_column("formula, and its numbers", f"{self.memory_bytes / 1e9:,.2f} GB")
-        for term in self.terms:
-            held = float(term.value)
-            how = f"{term.formula}\n{term.filled}"
-            table.add_row(term.name, f"{round(held):,}", _gib(held), how)
-        return table
 
     def notes(self) -> Iterator[str]:
         """Sentences under the table: the host, a rule of thumb, and whether it fits."""
         footprint = self.footprint
         if self.host:
             whose = "the host of a node" if self.tool else "its host, for each device"
-            yield f"In the memory of {whose}: {_bytes(self.host_bytes)}"
+            yield f"In the memory of {whose}: {show_gb(self.host_bytes)}"
         model = footprint.model
         if isinstance(footprint, Inference) and isinstance(model, Architecture) and not self.tool:
             thumb = rule_of_thumb(model.parameters, weight_bits=footprint.weight_bits)
-            everything = _bytes(sum(whole_bytes(thumb).values()))
+            everything = show_gb(sum(whole_bytes(thumb).values()))
             yield f"Rule of thumb: 1.2 times the weights, {everything}, over all devices of a copy"
         if self.cluster:
             yield from self._verdict(self.cluster)
@@ -153,9 +142,9 @@ class Answer:
     def _verdict(self, cluster: Cluster) -> Iterator[str]:
         capacity = cluster.device.memory_bytes
         left = capacity - self.memory_bytes
-        where = f"{cluster.name} has {_gib(capacity)} GiB on a device ({capacity / 1e9:,.0f} GB)"
+        where = f"{cluster.name} has {show_gb(capacity)} on a device"
         if self.fits:
-            yield f"{where}: it fits, {_gib(left)} GiB are left"
+            yield f"{where}: it fits, {show_gb(left)} are left"
             if left < RESERVE * capacity:
                 yield (
                     f"Tight: the runtime, buffers and fragmentation take about {RESERVE:.0%} of a "
@@ -163,7 +152,7 @@ class Answer:
                 )
             return
         if left < 0:
-            yield f"{where}: it does not fit, {_gib(-left)} GiB are missing"
+            yield f"{where}: it does not fit, {show_gb(-left)} are missing"
         else:
             yield f"{where}: it fits there, but its host has too little memory"
         if not self.tool:
@@ -207,11 +196,3 @@ def _none_found(footprint: Footprint) -> str:
 
 def _count(model: Architecture | float) -> float:
     return model.parameters if isinstance(model, Architecture) else model
-
-
-def _bytes(number: Any) -> str:
-    return f"{round(float(number)):,} bytes, {_gib(float(number))} GiB"
-
-
-def _gib(number: float) -> str:
-    return f"{number / GIB:,.2f}"

@@ -63,7 +63,7 @@ def to_dict(plan: Plan, explain: bool = False) -> dict[str, Any]:
         "mfu": plan.mfu,
         "memory_bytes": round(plan.memory_bytes),
         "fits": plan.fits,
-        **({} if plan.fits else {"advice": plan.advice}),
+        **({"advice": plan.advice} if plan.advice else {}),
         "sent_bytes": round(plan.sent_bytes),
         "goodput": plan.failures.goodput,
         "terms": {
@@ -107,7 +107,8 @@ def summary(found: Found) -> Iterator[str]:
     has = show_gb(first.job.cluster.device.memory_bytes)
     yield (
         f"A device has {has} (1e9 bytes), of which plans leave {RESERVE:.0%} free. Micro-batches: "
-        "how many x how large. SP: sequence parallelism."
+        "how many x how large. SP: sequence parallelism. Gradients are added up and sent in "
+        f"{found.plans[0].job.gradient_bytes} bytes (--gradient-bytes)."
     )
     if not first.overlap:
         yield "Nothing overlaps here; --overlap hides most of what can run beside arithmetic."
@@ -256,12 +257,12 @@ def explain(plan: Plan) -> RenderableType:
     parts: list[RenderableType] = [heading(plan), f"Plan: {describe(plan.layout)}"]
     has = show_gb(plan.job.cluster.device.memory_bytes)
     parts.append(f"\nMemory of a device: {show_gb(plan.memory_bytes)} of {has}")
-    parts += _terms(plan.memory, show_gb)
+    parts += term_lines(plan.memory, show_gb)
     if plan.host:
         parts.append(f"\nMemory of its host: {show_gb(total(plan.host))}")
-        parts += _terms(plan.host, show_gb)
+        parts += term_lines(plan.host, show_gb)
     parts.append(f"\nTime of a step: {show_seconds(plan.step_seconds)}, MFU {plan.mfu:.1%}")
-    parts += _terms(plan.time, show_seconds)
+    parts += term_lines(plan.time, show_seconds)
     if plan.messages:
         parts.append(f"\nSent by a device in a step: {show_gb(plan.sent_bytes)}")
         parts += _sent(plan)
@@ -353,11 +354,12 @@ def _plans_table(plans: Sequence[Plan]) -> Table:
 def _also(plan: Plan) -> str:
     layout = plan.layout
     words = ["SP"] * layout.sequence_parallel + [layout.context] * (layout.cp > 1)
-    return ", ".join(words + [f"offload {layout.offload}"] * (layout.offload != "none"))
+    words += [f"offload {layout.offload}"] * (layout.offload != "none")
+    return ", ".join(words + ["does not fit"] * (not plan.fits))
 
 
-def _terms(terms: Sequence[Term], show: Callable[[float], str]) -> Iterator[RenderableType]:
-    """The terms with their formulas and numbers, the largest first."""
+def term_lines(terms: Sequence[Term], show: Callable[[float], str]) -> Iterator[str]:
+    """The terms as lines, with their formulas and numbers, the largest first."""
     whole = float(total(terms))
     for term in sorted(terms, key=lambda term: -float(term.value)):
         value = float(term.value)
