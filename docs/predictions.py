@@ -8,6 +8,7 @@ from pathlib import Path
 
 from jaxpar.cost.planner.calibrate import fit, left_out, runs_by_kind, summary
 from jaxpar.cost.planner.published import Run, published_runs
+from jaxpar.cost.planner.ranking import Ranking, rankings
 
 PAGE = Path(__file__).with_suffix(".md")
 INTRODUCTION = """# Predicted and published step times
@@ -26,6 +27,20 @@ operations or tokens in a second, the published seconds are computed from them. 
 where the source says so. Models without dropout have attention in one kernel, which keeps no
 scores: "remat none" then takes the same time as "selective".
 """
+RANKING = """
+## Rankings of layouts
+
+Sets of measured runs of one model on the same devices, which differ in their layout alone
+([rankings.toml](../jaxpar/cost/planner/rankings.toml), with their sources). Nothing is fitted to
+them. The correlation is Spearman's, of measured and predicted speed: 1 if both orders agree. "Lost"
+is how much slower the planner's first choice is than the fastest run. "Error" is the median of the
+absolute errors of seconds, and "memory" that of predicted over measured bytes, where these were
+measured.
+
+The formulas know no host that launches kernels, and no latency of messages between stages. So they
+are too fast where each device has little to do: many devices, few layers on a stage, or a small
+microbatch that is split over tp. There, do not trust the planner.
+"""
 
 
 def page() -> str:
@@ -41,6 +56,9 @@ def page() -> str:
         "The same runs, predicted with what is fitted to the other papers on that hardware.\n",
         *_table(["paper", "hardware", "runs", "error"], _left_out()),
     ]
+    parts.append(RANKING)
+    head = ["set", "runs", "correlation", "lost", "error", "memory"]
+    parts += _table(head, map(_ranking, rankings()))
     for title in dict.fromkeys(run.title for run in published_runs()):
         runs = [run for run in published_runs() if run.title == title]
         parts += [f"\n## {title}\n", f"Source: {runs[0].source}.\n"]
@@ -80,6 +98,12 @@ def _row(run: Run) -> list[str]:
         f"{run.error():+.1%}",
         mfu,
     ]
+
+
+def _ranking(one: Ranking) -> list[str]:
+    numbers = [f"{one.correlation:.2f}", f"{one.loss:.0%}", f"{one.error:.0%}"]
+    memory = f"{one.memory:.2f}" if one.memory else "-"
+    return [one.title, str(len(one.runs)), *numbers, memory]
 
 
 def _table(head: list[str], rows: Iterable[list[str]]) -> list[str]:

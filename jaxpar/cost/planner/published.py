@@ -1,4 +1,4 @@
-"""Training runs that were published with their layout and speed: published.toml, read once."""
+"""Training runs that were published with their layout and speed, in files beside this one."""
 
 import tomllib
 from collections.abc import Mapping
@@ -11,9 +11,11 @@ from jaxpar.axes import parse_mesh
 from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.flops import hardware_flops, mfu, step_flops
 from jaxpar.cost.hardware import Cluster, Efficiency, find_cluster
+from jaxpar.cost.memory import training_memory
 from jaxpar.cost.models import find_model
 from jaxpar.cost.step import peak_flops, step_terms
 from jaxpar.cost.terms import total
+from jaxpar.cost.zero import ADAM_MIXED, States
 from jaxpar.layout import Layout
 
 
@@ -22,7 +24,7 @@ class Run:
     """A run as it was published.
 
     Attributes:
-        paper: its key in published.toml.
+        paper: the key of its paper, or of its set, in the file.
         title: the short title of the paper.
         source: where layout and speed are printed.
         architecture: the model.
@@ -34,6 +36,8 @@ class Run:
         must: whether a test bounds the error of its prediction.
         seconds: the time of a step, as published.
         fitted: whether the efficiency of its kind of hardware is fitted to it, too.
+        gradient_bytes: of a gradient, where gradients are added up and sent.
+        peak_bytes: the memory that was measured on a device, if it was.
     """
 
     paper: str
@@ -48,6 +52,8 @@ class Run:
     must: bool
     seconds: float
     fitted: bool = True
+    gradient_bytes: int = 2
+    peak_bytes: float | None = None
 
     def predicted_seconds(self, efficiency: Efficiency | None = None) -> float:
         """The step's time by `step_terms`, with the cluster's efficiency or with another."""
@@ -59,8 +65,16 @@ class Run:
             batch=self.batch,
             sequence=self.sequence,
             overlap=self.overlap,
+            each=self._each,
         )
         return float(total(terms))
+
+    def predicted_bytes(self) -> float:
+        """The bytes on the fullest device, by `training_memory`."""
+        sizes = {"batch": self.batch, "sequence": self.sequence}
+        return float(
+            total(training_memory(self.architecture, self.layout, **sizes, each=self._each))
+        )
 
     def error(self, efficiency: Efficiency | None = None) -> float:
         """How much longer the predicted step is than the published one: 0.1 is 10%."""
@@ -71,15 +85,28 @@ class Run:
         flops = step_flops(self.architecture, self.batch, self.sequence)
         return mfu(flops, seconds, self.layout.devices, peak_flops(self.cluster.device))
 
+    @property
+    def _each(self) -> States:
+        return replace(ADAM_MIXED, gradients=self.gradient_bytes)
+
 
 @cache
 def published_runs() -> tuple[Run, ...]:
-    """All published runs, in the order of the file."""
-    text = files("jaxpar.cost.planner").joinpath("published.toml").read_text(encoding="utf-8")
+    """All runs of published.toml, in the order of the file."""
+    return read_runs("published.toml")
+
+
+def read_runs(name: str) -> tuple[Run, ...]:
+    """The runs of a file, whose keys are those of published.toml.
+
+    A table may be `like` one of [common], whose keys it then has, too.
+    """
+    text = files("jaxpar.cost.planner").joinpath(name).read_text(encoding="utf-8")
     tables = tomllib.loads(text)
     models = {name: Architecture(name=name, **sizes) for name, sizes in tables["models"].items()}
+    common = {None: {}} | tables.get("common", {})
     return tuple(
-        _run(paper, {**table, **run}, models)
+        _run(paper, {**common[table.get("like")], **table, **run}, models)
         for paper, table in tables["papers"].items()
         for run in table["runs"]
     )
@@ -90,11 +117,11 @@ def _run(paper: str, row: Mapping[str, Any], models: Mapping[str, Architecture])
     chosen = {its.name: row[its.name] for its in fields(Layout) if its.name in row}
     layout = Layout(**parse_mesh(row["mesh"]), **chosen)
     cluster = find_cluster(row["cluster"])
-    batch, sequence = row["batch"], row["sequence"]
+    batch, sequence, peak = row["batch"], row["sequence"], row.get("peak_gib")
     assert batch % (layout.batch_parts * layout.microbatch) == 0, f"{paper}: {row['mesh']}"
     return Run(
         paper,
-        row["title"],
+        ", ".join(row[key] for key in ("title", "name") if key in row),
         row["source"],
         architecture,
         layout,
@@ -105,6 +132,8 @@ def _run(paper: str, row: Mapping[str, Any], models: Mapping[str, Architecture])
         row.get("must", False),
         _seconds(row, architecture, layout),
         row.get("fitted", True),
+        row.get("gradient_bytes", 2),
+        peak and peak * 2**30,
     )
 
 

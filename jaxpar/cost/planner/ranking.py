@@ -1,0 +1,63 @@
+"""How well the planner ranks layouts: sets of measured runs that differ in their layout alone."""
+
+from dataclasses import dataclass
+from functools import cache
+from statistics import median
+
+from jaxpar.cost.planner.published import Run, read_runs
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Measured runs of one model on the same devices.
+
+    Attributes:
+        title: who measured them, and what they are.
+        runs: the runs; some layouts were measured twice.
+    """
+
+    title: str
+    runs: tuple[Run, ...]
+
+    @property
+    def correlation(self) -> float:
+        """Spearman's rank correlation of measured and predicted speed: 1 if both orders agree."""
+        from scipy.stats import spearmanr
+
+        measured, predicted = zip(*(_speeds(run) for run in self.runs), strict=True)
+        return float(spearmanr(measured, predicted).statistic)
+
+    @property
+    def loss(self) -> float:
+        """How much slower the planner's first choice is than the fastest run: 0.1 is 10%."""
+        measured = [_speeds(run)[0] for run in self.runs]
+        chosen = max(self.runs, key=lambda run: _speeds(run)[1])
+        return max(measured) / _speeds(chosen)[0] - 1
+
+    @property
+    def error(self) -> float:
+        """The median of the absolute errors of predicted seconds."""
+        return median(abs(run.error()) for run in self.runs)
+
+    @property
+    def memory(self) -> float | None:
+        """The median of predicted over measured bytes on a device, where these were measured."""
+        measured = [run for run in self.runs if run.peak_bytes]
+        if not measured:
+            return None
+        return median(run.predicted_bytes() / (run.peak_bytes or 1) for run in measured)
+
+
+@cache
+def rankings() -> tuple[Ranking, ...]:
+    """All sets, in the order of rankings.toml."""
+    sets: dict[str, list[Run]] = {}
+    for run in read_runs("rankings.toml"):
+        sets.setdefault(run.paper, []).append(run)
+    return tuple(Ranking(runs[0].title, tuple(runs)) for runs in sets.values())
+
+
+def _speeds(run: Run) -> tuple[float, float]:
+    """Tokens in a second, as measured and as predicted."""
+    tokens = run.batch * run.sequence
+    return tokens / run.seconds, tokens / run.predicted_seconds()
