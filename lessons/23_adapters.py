@@ -2,15 +2,18 @@
 # # Lesson 23: adapters
 #
 # A model has been trained, and you want it to do something else: to answer in another style, or to
-# read another kind of text. To train all of it again takes as much memory as its first training:
-# Llama 3 8B needs 128 GB for its parameters, gradients and optimizer (lesson 04), before it sees a
-# token. But the change that you want may be small. An *adapter* is a small number of new parameters
-# beside the old ones. Only these are trained. The old parameters are *frozen*; we call them the
-# *base*.
+# read another kind of text. To train all of it again, which is called *full fine-tuning*, takes as
+# much memory as its first training: Llama 3 8B needs 128 GB for its parameters, gradients and
+# optimizer (lesson 04), before it sees a token. But the change that you want may be small. An
+# *adapter* is a small number of new parameters beside the old ones, and only these are trained. The
+# old parameters are *frozen*, which means that they stay as they are. We call them the *base*. The
+# field calls such methods *parameter-efficient fine-tuning*, and Hugging Face's library for them is
+# peft.
 #
-# What is frozen has no gradient, so nothing is reduced for it, and no optimizer has a state of it.
-# It is only read, so it may be stored in few bits. This lesson looks at what each kind of adapter
-# trains, and at what is left to send and to hold on many devices.
+# Frozen parameters have no gradients, so devices have none to reduce, and the optimizer keeps no
+# state for them. They are only read, so they may be stored in few bits (lesson 22). This lesson
+# looks at what each kind of adapter trains, and at what many devices still have to send and to
+# hold.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices
@@ -60,11 +63,18 @@ def normal(*shape):
 #
 # $$y = x\,w + \frac{\alpha}{r}\,(x\,a)\,b$$
 #
-# The rank r is small, 8 to 64. At first a is random and b is zero, so that training begins with the
-# model as it was. *QLoRA* does the same, and stores the frozen matrices of the layers in 4 bits.
+# In effect w changes by a matrix of d * f numbers, but only r * (d + f) numbers are trained. The
+# *rank* r is small, usually 8 to 64. At first a is random and b is zero, so that training begins
+# with the model as it was. The constant alpha says how much the adapter counts. It is divided by r,
+# so that less has to be tuned anew when r changes (Hu et al. 2021, section 4.1). Our code has
+# alpha/r as one number, the scale. (peft keeps a and b transposed, as `lora_A` and `lora_B`.)
 #
-# The picture shows what one device holds to train Llama 3 8B with Adam in mixed precision, without
-# activations: all of it, with LoRA of rank 16 at every matrix of every layer, and with QLoRA.
+# *QLoRA* does the same, and stores the frozen matrices of the layers in 4 bits.
+#
+# The picture shows what one device holds to train Llama 3 8B with Adam in mixed precision (lesson
+# 07), without activations, in three ways: with all parameters trained, with LoRA of rank 16 at
+# every matrix of every layer, and with QLoRA at the same matrices. The embedding and the head have
+# no adapter, and stay in 16 bits. The line beside the bars is the memory of a card of 24 GB.
 
 # %% tags=["fold"]
 of_adapters = adapter_of(llama, method="lora", rank=16)
@@ -90,15 +100,15 @@ draw("23_memory", Bars("Training Llama 3 8B on one device", "GB", bars, ("24 GB 
 # ## Predict
 #
 # Llama 3 8B has 32 layers. In each, the matrices of queries and of the output have 4096 rows and
-# 4096 columns, those of keys and values have 4096 rows and 1024 columns, and the three matrices of
-# the MLP are between 4096 and 14,336.
+# 4096 columns, and those of keys and values have 4096 rows and 1024 columns. Of the three matrices
+# of the MLP, two have 4096 rows and 14,336 columns, and one has 14,336 rows and 4096 columns.
 
 # %%
 of_lora = ask("Parameters that LoRA of rank 16 trains, at all seven matrices of a layer", "count")
 
 # %% [markdown]
-# Eight devices fine-tune the model with data parallelism, and reduce gradients in float32. If all
-# 8.03 billion parameters were trained, each would send 56.2 GB in a step.
+# Eight devices fine-tune this model with data parallelism, and all-reduce gradients in float32. If
+# all 8.03 billion parameters were trained, each device would send 56.2 GB in a step.
 
 # %%
 of_dp = ask("Sent by each of 8 devices in a step, with LoRA of rank 16")
@@ -111,9 +121,9 @@ of_dp = ask("Sent by each of 8 devices in a step, with LoRA of rank 16")
 of_fsdp = ask("Sent by each of 8 devices for the matrices, if these are frozen")
 
 # %% [markdown]
-# Last, the work. A product of x, [128, 256], with w, [256, 512], takes 33.6 million floating-point
-# operations. In training, it takes three times as many: one more product for the gradient of x, and
-# one for the gradient of w.
+# Last, the operations. A product of x, [128, 256], with w, [256, 512], takes 33.6 million
+# floating-point operations. Training takes three such products: one forward, one for the gradient
+# of x, and one for the gradient of w.
 
 # %%
 of_flops = ask("FLOPs, forward and backward, with w frozen and LoRA of rank 8 beside it", "count")
@@ -123,11 +133,12 @@ of_flops = ask("FLOPs, forward and backward, with w frozen and LoRA of rank 8 be
 #
 # ### One step by hand: an adapter of a split matrix
 #
-# In tensor parallelism, w may be split by columns (lesson 11). What happens to its adapter? Each
-# device needs `(x @ a) @ b` for its own columns. So b is split like w, and a is whole on every
-# device. The step below writes the backward pass out. Look for what is missing: no line computes a
-# gradient of w. One line sends something: each device knows only the part of a's gradient that
-# comes from its own columns.
+# In tensor parallelism, w may be split by columns (lesson 11). How is its adapter split? Each
+# device needs `(x @ a) @ b` for its own columns only. So b is split by columns, like w, and every
+# device has all of a. The step below is one step of gradient descent with such a layer, and the
+# backward pass is written out. Nothing in it computes a gradient of w. And one line sends
+# something, the `psum`: each device knows only the part of a's gradient that comes from its own
+# columns. (This x is an input of the model, so it needs no gradient.)
 
 # %%
 T, D, F, R, SCALE, RATE = 128, 256, 512, 8, 2.0, 0.5
@@ -151,7 +162,9 @@ by_hand = jax.jit(jax.shard_map(step_by_hand, mesh=mesh, in_specs=specs, out_spe
 # ### The library's form
 #
 # The library's function is the product alone. It works on whole matrices and on shards, and JAX
-# derives the backward pass.
+# derives the backward pass. The step below it uses `enter` (lesson 11), which marks x as varying
+# over the axis tp. That sends nothing forward, and in the backward pass JAX sums the gradient of a
+# over the devices, as the `psum` above does. Both steps must give the same a and b.
 
 # %%
 show(adapters.lora_linear)
@@ -173,9 +186,11 @@ for one, other in zip(by_hand(*arrays), by_library(*arrays), strict=True):
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 # %% [markdown]
-# Where w is split by rows, a is split and b is whole. You will write this one: `lora_row_linear`.
+# Where w is split by rows, a is split by rows, too, and every device has all of b. You will write
+# this one: `lora_row_linear`.
 #
-# After training, the adapter can be *merged* into w. The model is then as fast as it was before:
+# After training, the adapter can be *merged*: its product is added to w, once. Then the model has
+# the form that it had before, and is as fast:
 
 # %%
 show(adapters.merge)
@@ -184,11 +199,12 @@ show(adapters.merge)
 # ### Four bits
 #
 # QLoRA stores each number of the base as the nearest of 16 numbers, times the largest magnitude of
-# its block of 64. The 16 numbers of *NF4* are quantiles of a normal distribution, because weights
-# are nearly normal (lesson 22). No derivative has to go through the rounding, since the base is
-# frozen; the gradient of x needs only the rounded weights. In training, they become numbers again
-# only where a product needs them, a few columns at a time, and once more in the backward pass:
-# `nf4_linear` is yours to write.
+# its block of 64. In this format, *NF4*, the 16 numbers are quantiles of a normal distribution,
+# because weights are nearly normal (lesson 22). To train, the codes must become floats again: only
+# where a product needs them, a few columns at a time, and once more in the backward pass, where the
+# gradient of x needs the same matrix. No gradient has to go through the rounding, since what was
+# rounded is frozen. `nf4_linear` is yours to write. Here we only look at what the codes take, and
+# at how far they are from w.
 
 # %%
 w = jnp.asarray(arrays[0])
@@ -203,12 +219,14 @@ assert bits == NF4_BITS == 4.5 and 0.085 < lost < 0.1
 # %% [markdown]
 # ### Other adapters
 #
-# - *Prefix tuning* learns keys and values. In each layer, every query also sees P of them, which
-#   stand before the first position. *P-tuning v2* does the same, for models of any size and for
-#   other tasks than writing text. Heads are split as those of the model are, so tensor parallelism
-#   sends nothing more. You will write `prefix_attention`.
-# - *Prompt tuning* learns P vectors that stand before the embeddings of the input, once.
-# - *BitFit* trains the biases that are there already. Llama has none.
+# - *Prefix tuning* learns keys and values of P additional positions in each layer. They stand
+#   before the first token, and every query sees them. *P-tuning v2* does the same, for models of
+#   any size and also for tasks other than writing text (Liu et al. 2022). In tensor parallelism, a
+#   device has the prefixes of its own heads, so nothing more is sent. You will write
+#   `prefix_attention`.
+# - *Prompt tuning* learns P vectors that stand before the embeddings of the input. Later layers
+#   have nothing of their own.
+# - *BitFit* trains the biases that are there already, and nothing else. Llama has none.
 
 # %%
 gpt2 = find_model("gpt2-xl")
@@ -219,17 +237,19 @@ for method in METHODS:
 table("Millions of parameters, rank 16 or a prefix of 100", ("", llama.name, gpt2.name), rows)
 
 # %% [markdown]
-# A prefix and a prompt take positions, which cost time in attention and places in the cache of
-# inference. LoRA takes none once it is merged, and nobody has to merge it: a server can hold one
-# base and hundreds of adapters.
+# A prefix and a prompt take up positions, which cost time in attention and room in the cache of
+# keys and values (lesson 21). LoRA takes none. Once it is merged, it costs nothing at all. But it
+# need not be merged: a server can hold one base and many adapters.
 #
 # ## Measure
 #
 # ### Three ways to multiply
 #
-# The same function can be computed in three ways: by two thin products, with the merged matrix, or
-# with the product of a and b as a matrix beside w. The inspector counts what each computes and what
-# it holds, beside arguments and results. The backward pass computes gradients of x, a and b.
+# The same function can be computed in three ways: with two thin products beside that with w, with a
+# merged matrix that is made anew in every step, or with the product of a and b as a second matrix
+# beside w. For each, the inspector counts the operations, and the memory of intermediate results,
+# without arguments and results. The backward pass computes the gradients of x, a and b, and none of
+# w.
 
 # %%
 ways = {
@@ -262,22 +282,25 @@ assert 200 < merged[3] - kb < 300 and abs(merged[4] / both_kb - 2.6) < 0.3
 assert round(4 * D * F / 1e3) == 524 and round(4 * T * F / 1e3) == 262
 
 # %% [markdown]
-# Forward, the thin products and the merged one take about the same. The merged one holds a matrix
-# as large as w, 524 kB; the thin one holds a second result, which grows with the rows of x, here
-# 262 kB. Backward, the merged one also computes a gradient as large as w, from which those of a and
-# b are made: half as many operations again, and 2.6 times the memory. Computing `a @ b` beside w is
-# worse in everything. So a trainer keeps them thin, and merging is for inference.
+# Forward, the thin products and the merged matrix take about as many operations. The merged form
+# holds a matrix as large as w, 524 kB. The thin form holds a second result, here 262 kB, which
+# grows with the rows of x. Backward, the merged form also computes the gradient of the merged
+# matrix, from which those of a and b are made: with it, both passes take half as many operations
+# again, and 2.6 times the memory. The third form is the most expensive, because it multiplies x by
+# two full matrices. So a trainer keeps the products thin, and merging is for inference.
 #
-# A thin adapter takes two products for each one of w, instead of the three that training takes.
-# This is a third less work. It is not two thirds less, because the gradient of x must go through
-# all frozen matrices to reach the adapters of earlier layers.
+# With a frozen w and a thin adapter, training takes two products of the size of w, one forward and
+# one for the gradient of x, in place of three. The thin products add little. So a third of the work
+# is saved, and not two thirds: the gradient of x must go through all frozen matrices to reach the
+# adapters of earlier layers.
 
 # %% [markdown]
 # ### What is left to send
 #
-# Four layers of 256 by 256 on eight devices, with adapters of rank 8: data parallelism and FSDP,
-# each with everything trained, and with a frozen base. For the last row, the base is gathered as
-# NF4 codes.
+# Now the communication. Eight devices train four layers of 256 by 256, with adapters of rank 8, by
+# data parallelism and by FSDP: all of it, or the adapters alone. With FSDP, every device has all
+# adapters, because they are small, and their gradients are all-reduced. In the last row the base is
+# stored and gathered as NF4 codes.
 
 # %%
 LAYERS, WIDTH = 4, 256
@@ -353,15 +376,18 @@ heads = "", "all-gather", "reduce-scatter", "all-reduce", "together"
 table("Bytes that a device sends in a step", heads, rows)
 
 # %% [markdown]
-# Data parallelism sends 16 times fewer bytes: the adapters have 4,096 numbers where a matrix has
-# 65,536. FSDP sends two thirds of its bytes, and the gradients of the adapters. It gathers each
-# layer twice, as before, and it no longer reduces the layer's gradients. So here a frozen base
-# saves little, unless it is stored in few bits: the codes take a seventh of the bytes. You will
-# write both functions that were measured here: `adapter_gradients` and `fsdp_lora_apply`.
+# With LoRA, data parallelism sends a sixteenth of the bytes: the adapter of a layer has 4,096
+# numbers, and its matrix has 65,536. FSDP still sends two thirds of its bytes, and the gradients of
+# the adapters come on top. It gathers each layer twice, as before, and only the reduce-scatter of
+# the layer's gradients is gone. So with FSDP a frozen base saves little, unless it is stored in few
+# bits: the codes take a seventh of the bytes of float32. (Against a base in 16 bits, it would be 16
+# / 4.5 = 3.6 times less.) You will write the two functions that train adapters here,
+# `adapter_gradients` and `fsdp_lora_apply`.
 #
-# In tensor parallelism, activations are sent, and a frozen base changes nothing about these. An
-# adapter adds the gradient of its whole half: a where w is split by columns, b where it is split by
-# rows.
+# In tensor parallelism, activations and their gradients are sent, and a frozen base changes nothing
+# about these. An adapter adds one thing, the gradient of the factor that every device has in full:
+# a where w is split by columns, and b where it is split by rows. Here it is measured for one layer
+# of each kind.
 
 # %%
 WIDE = 512
@@ -423,11 +449,12 @@ assert rows[1][2] - 458_752 == rows[3][2] == 28_672
 # %% [markdown]
 # ### On a decoder
 #
-# A decoder of two layers is trained on the text of Python's own library, and then fine-tuned on the
-# same kind of text with capitals in place of small letters, and small letters in place of capitals:
-# once with all parameters, and once with LoRA of rank 8 at all matrices of its layers. The
-# library's decoder takes the rank as a setting: its parameters then have an adapter beside each
-# matrix. `trained` returns these alone, and `replaced` puts others in their place.
+# So far we have counted. What does an adapter learn? A decoder of two layers is trained on the text
+# of Python's own library. Then it is fine-tuned on the same kind of text, but with capitals in
+# place of small letters, and small letters in place of capitals: once with all parameters, and once
+# with LoRA of rank 8 at all matrices of its layers. The library's decoder takes the rank as a
+# setting, and then its parameters have an adapter beside each matrix. `trained` returns these
+# adapters alone, and `replaced` puts others in their place.
 
 # %%
 jax.config.update("jax_disable_most_optimizations", True)  # compiles sooner
@@ -478,16 +505,16 @@ tuned, losses_of_all = train_all(params, other)
 low, losses_of_lora = trainer(loss_of_adapters, 1e-2)(trained(whole), other)
 
 old, new = (batches(one, 4, 8).reshape(-1, 33) for one in (text, swap[text]))
-held_out = jax.jit(lambda params: (loss(params, old), loss(params, new)))
+losses_of = jax.jit(lambda params: (loss(params, old), loss(params, new)))
 plain, merged = merge_adapters(with_lora, replaced(whole, low))
 assert plain == settings  # without adapters, as it was before
 models = {"base": params, "all parameters": tuned, "LoRA": merged}
 rows, found = [], {}
 for name, one in models.items():
     trained_now = {"base": (), "all parameters": one, "LoRA": low}[name]
-    found[name] = [round(float(value), 2) for value in held_out(one)]
+    found[name] = [round(float(value), 2) for value in losses_of(one)]
     rows.append((name, sum(leaf.size for leaf in jax.tree.leaves(trained_now)), *found[name]))
-table("Held-out losses", ("", "trained parameters", "old text", "new text"), rows)
+table("Losses on batches of another seed", ("", "trained parameters", "old text", "new text"), rows)
 
 # %% tags=["fold"]
 each = {"all parameters": losses_of_all, "LoRA": losses_of_lora}
@@ -501,11 +528,13 @@ assert old_base < new_all + 0.2 < new_lora < new_base - 0.6  # less learned by L
 assert abs(old_lora - old_all) < 0.3 < 0.6 < old_lora - old_base  # and both have forgotten much
 
 # %% [markdown]
-# LoRA learns less than full training in as many steps, with a quarter of the parameters. Both spoil
-# the model for the old text, by about as much. But full training has overwritten it, while an
-# adapter can be taken off: then the loss on the old text is again what it was. (Each run was made
-# once, and a small model that has to learn other letters needs more than a small change. On Llama
-# 2, LoRA learns less as well, and also forgets less: Biderman et al. 2024.)
+# The curves and the last column say that LoRA learns less than full training in as many steps and
+# with the same learning rate. It trains a quarter of the parameters, so large a part only because
+# the model is small. Both spoil the model for the old text, by about as much. But full training has
+# overwritten the model, while an adapter can be taken off: then the loss on the old text is again
+# what it was. (Each run was made once, and a small model that has to learn other letters needs more
+# than a small change. On Llama 2, LoRA learns less as well, and also forgets less: Biderman et al.
+# 2024.)
 #
 # ## Compare
 
@@ -524,8 +553,9 @@ assert of_adapters == 41_943_040 and round(2 * 7 / 8 * 4 * llama.parameters / 1e
 # %% [markdown]
 # ## On real hardware
 #
-# Llama 3 8B on eight devices: what each holds of parameters, gradients and optimizer, in GB.
-# Adapters are replicated, and ZeRO shards their states, too.
+# Llama 3 8B on eight devices: the table says what each device holds of parameters, gradients and
+# optimizer, in GB. In data parallelism and with ZeRO-1, each has the whole base. ZeRO-3, which is
+# FSDP, shards the base, and here the adapters and their states as well.
 
 # %%
 rows = []
@@ -542,19 +572,20 @@ assert rows == [
 ]  # fmt: skip
 
 # %% [markdown]
-# - **ZeRO-1 and ZeRO-2** save next to nothing with adapters, because optimizer and gradients are
-#   small already. What is left to shard is the base.
+# - **ZeRO-1 and ZeRO-2** save next to nothing with adapters, because the optimizer's state and the
+#   gradients are small already. What is left to shard is the base.
 # - **FSDP or data parallelism?** With LoRA, data parallelism sends 0.3 GB in a step, where FSDP
-#   gathers a base of 16 GB twice. So replicate the base wherever it fits, and QLoRA makes it fit
-#   more often. PyTorch's FSDP with QLoRA trains models of 70B parameters on two cards of 24 GB
-#   (Answer.AI 2024).
-# - **Activations** are what they were: LoRA keeps the input of every product, since the gradient of
-#   a needs it. With a frozen base, they soon are the largest part, so activation checkpointing
-#   (lesson 08) matters more than before.
-# - **4 bits save memory, not time.** Every product turns codes into numbers first, in the forward
-#   and in the backward pass. QLoRA quantizes the scales as well, to 8 bits in blocks of 256: a
-#   weight then takes 4.127 bits, not 4.5. This brought a model of 65B parameters from more than 780
-#   GB below 48 GB (Dettmers et al. 2023).
+#   gathers a base of 16 GB twice. So replicate the base wherever it fits. With QLoRA it fits more
+#   often. Where it does not, shard the codes: PyTorch's FSDP with QLoRA trains models of 70B
+#   parameters on two cards of 24 GB (Answer.AI 2024).
+# - **Activations** are what they were: LoRA must keep the input of every matrix that has an
+#   adapter, since the gradient of a needs it. Beside a frozen base they soon take the most memory,
+#   so activation checkpointing (lesson 08) matters more than before.
+# - **4 bits save memory, not time.** Every product turns codes into floats first, in the forward
+#   and in the backward pass.
+# - **Double quantization.** QLoRA quantizes the scales as well, to 8 bits in blocks of 256: a
+#   weight then takes 4.127 bits, not 4.5. In all, QLoRA brought the fine-tuning of a model of 65B
+#   parameters from more than 780 GB below 48 GB (Dettmers et al. 2023).
 # - **Merging into codes** is not exact: the merged matrix has to be rounded again.
 # - **Checkpoints are small.** LoRA of rank 4 at the queries and values of GPT-3 took 35 MB, where
 #   the model takes 350 GB (Hu et al. 2021).
@@ -565,8 +596,8 @@ assert rows == [
 # fsdp=4,tp=2 --from run1 --adapter lora:8 --base-bits 4 --checkpoint run2`, and `jaxpar plan
 # --model llama3-70b --hardware rtx4090 --devices 8 --adapter lora:16 --base-bits 4`.
 #
-# What a CPU cannot show: 4-bit kernels, which decode in registers. Here a slice of the weights is
-# written to memory and read again.
+# What a CPU cannot show: kernels for 4 bits, which turn codes into floats in the registers, just
+# before they multiply. Here a slice of the weights is written to memory as floats, and read again.
 #
 # ## Exercises
 
@@ -576,10 +607,10 @@ exercises("23")
 # %% [markdown]
 # ## On paper
 #
-# 1. How many parameters has LoRA of rank 16 at all matrices of Llama 3 70B: 80 layers, 64 query
-#    heads and 8 kv heads of 128, hidden size 8192, and a gated MLP of 28,672? How much do base and
-#    states take with a base in 16 bits, and how much with NF4 at 4.5 bits, where the two tables of
-#    128,256 rows stay in 16?
+# 1. Llama 3 70B has 80 layers, 64 query heads and 8 kv heads of 128, hidden size 8192, and a gated
+#    MLP of 28,672. How many parameters has LoRA of rank 16 at all matrices of its layers? How much
+#    do the states of the adapters take? And how much does the base take in 16 bits, or in NF4 at
+#    4.5 bits, where the embedding and the head, two tables of 128,256 rows, stay in 16 bits?
 #
 # <details><summary>Answer</summary>
 #
@@ -591,8 +622,8 @@ exercises("23")
 # </details>
 #
 # 2. Llama 3 8B is trained with FSDP on 8 devices, and gathers and reduces in 16 bits. How much does
-#    each send in a step? How much with a frozen base, and how much if its 6.0 GB of codes and
-#    tables are gathered?
+#    each device send in a step? How much does it send for a frozen base, and how much if this has
+#    6.0 GB of codes and tables, which are gathered as they are?
 #
 # <details><summary>Answer</summary>
 #
@@ -602,8 +633,9 @@ exercises("23")
 # </details>
 #
 # 3. A hundred customers have an adapter each of Llama 3 8B, of rank 16, in 16 bits. How much memory
-#    do they take unmerged, and how much as merged models? How many more operations does a token
-#    take unmerged, if the matrices of the layers have 6.98 billion parameters?
+#    do base and adapters take unmerged, and how much do a hundred merged models? By how much do the
+#    operations of a token grow if the adapters are not merged, and the matrices of the layers have
+#    6.98 billion parameters?
 #
 # <details><summary>Answer</summary>
 #
@@ -628,4 +660,4 @@ exercises("23")
 # | `nf4_linear` | bitsandbytes `Linear4bit`, torchao `NF4Tensor` | - |
 # | `prefix_attention` | peft `PrefixTuningConfig` | - |
 # | prompt | peft `PromptTuningConfig` | - |
-# | frozen base | `requires_grad = False`, FSDP with `use_orig_params` | - |
+# | frozen base | `requires_grad_(False)`; FSDP1 with `use_orig_params=True`, or FSDP2 | - |

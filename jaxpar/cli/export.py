@@ -43,8 +43,7 @@ def export(
         from jaxpar.train.write_huggingface import write_huggingface
 
         saved = read_model(f"export: {run}", run, tokenizer)
-        write_huggingface(f"export: {folder}", saved, folder)
-    parameters = saved.settings.parameters
+        parameters = write_huggingface(f"export: {folder}", saved, folder)
     if as_json:
         notes = list(saved.notes)
         print_json({"folder": str(folder), "parameters": parameters, "notes": notes})

@@ -88,6 +88,7 @@ TENSORS = {
         "head": "lm_head.weight",
     },
 }
+LARGEST = 1e38  # of a number
 HEAD = "lm_head.weight"
 # What the names of tensors begin with, unless a model was saved without its head.
 BASES = {LLAMA: "model.", GPT2: "transformer."}
@@ -198,6 +199,8 @@ def read_settings(folder: Path) -> Read:
     if model.d_head * model.heads != model.hidden:
         refuse(file, "head_dim", model.d_head, f"hidden / heads, {model.hidden / model.heads:g}")
     theta, scaling = _rotary(file, values)
+    epsilon = _number(file, values, *EPSILONS[family])
+    sequence = model.positions or _positions(file, values)
     try:
         settings = Settings(
             vocabulary=-(-model.vocab // MULTIPLE) * MULTIPLE,
@@ -211,9 +214,9 @@ def read_settings(folder: Path) -> Read:
             positions="learned" if family == GPT2 else "rotary",
             mlp="gelu" if family == GPT2 else "swiglu",
             tied=model.tied,
-            sequence=model.positions or _positions(file, values),
+            sequence=sequence,
             biases=model.biases,
-            norm_epsilon=_number(file, values, *EPSILONS[family]),
+            norm_epsilon=epsilon,
             rope_theta=theta,
             rope_scaling=scaling,
         )
@@ -224,8 +227,12 @@ def read_settings(folder: Path) -> Read:
     return Read(family, settings, tuple(notes))
 
 
-def config_of(settings: Settings, *, dtype: str, end: int | None) -> tuple[str, dict[str, Any]]:
-    """The family of a decoder, and its config.json; `end` is the token that ends a text.
+def config_of(
+    settings: Settings, *, dtype: str, begin: int | None, end: int | None
+) -> tuple[str, dict[str, Any]]:
+    """The family of a decoder, and its config.json.
+
+    `begin` and `end` are the tokens with which a text begins and ends.
 
     Raises:
         ValueError: no family has such a decoder.
@@ -236,7 +243,7 @@ def config_of(settings: Settings, *, dtype: str, end: int | None) -> tuple[str, 
         "tie_word_embeddings": settings.tied,
         EPSILONS[family][0]: settings.norm_epsilon,
         "torch_dtype": dtype,
-        "bos_token_id": end,
+        "bos_token_id": begin,
         "eos_token_id": end,
     }
     if family == GPT2:
@@ -323,8 +330,12 @@ def _check_keys(file: Path, values: Mapping[str, Any]) -> None:
     kinds = values.get("layer_types") or []
     if not isinstance(kinds, list) or set(map(str, kinds)) - {"full_attention"}:
         refuse(file, "layer_types", kinds, "'full_attention' in every layer")
-    window = values.get("sliding_window", UNSAID_WINDOWS.get(values["model_type"]))
-    if window is not None and values.get("use_sliding_window", True):
+    kind = values["model_type"]
+    window = values.get("sliding_window", UNSAID_WINDOWS.get(kind))
+    # Here `use_sliding_window` is false or missing: for Qwen2 both turn the window off, and Mistral
+    # knows no such key.
+    off = kind == "qwen2" or (kind != "mistral" and "use_sliding_window" in values)
+    if window is not None and not off:
         refuse(file, "sliding_window", window, "attention to all positions, null")
     for key in sorted(values.keys() - KNOWN):
         raise ValueError(
@@ -334,8 +345,11 @@ def _check_keys(file: Path, values: Mapping[str, Any]) -> None:
 
 
 def _rotary(file: Path, values: Mapping[str, Any]) -> tuple[float, RopeScaling | None]:
-    """The base of rotary positions and their scaling, by the keys of old or new versions."""
-    given = values.get("rope_parameters") or values.get("rope_scaling") or {}
+    """The base of rotary positions and their scaling, by the keys of old or new versions.
+
+    Where a file has both, transformers takes those of old ones.
+    """
+    given = values.get("rope_scaling") or values.get("rope_parameters") or {}
     if not isinstance(given, dict):
         refuse(file, "rope_scaling", given, "null or an object")
     theta = _number(file, {**values, **given}, "rope_theta", 10_000.0)
@@ -351,6 +365,8 @@ def _rotary(file: Path, values: Mapping[str, Any]) -> tuple[float, RopeScaling |
     factor, low, high, original = (_number(file, given, name, None) for name in names)
     if not low < high:
         refuse(file, "high_freq_factor", high, f"one above low_freq_factor, {low:g}")
+    if original >= 2**31:  # it is multiplied as int32
+        refuse(file, names[-1], original, "fewer than 2^31")
     return theta, RopeScaling(factor, low, high, int(original))
 
 
@@ -368,12 +384,15 @@ def _positions(file: Path, values: Mapping[str, Any]) -> int:
 
 
 def _number(file: Path, values: Mapping[str, Any], key: str, default: float | None) -> float:
-    """A number above 0.
+    """A number above 0 that float32 has.
 
     Raises:
         ValueError: it is something else, or missing without a default.
     """
     value = values.get(key, default)
-    if type(value) not in (int, float) or not value > 0:
-        raise ValueError(f"{file}: {key} is {value!r:.60}; it must be a number above 0; give one")
+    if type(value) not in (int, float) or not 0 < value <= LARGEST:
+        raise ValueError(
+            f"{file}: {key} is {value!r:.60}; it must be a number above 0 and at most "
+            f"{LARGEST:g}; give one"
+        )
     return float(value)

@@ -364,18 +364,9 @@ def _first_params(
     if weights and settings.adapter_rank:
         return _beside(settings, recipe, mesh, seed, weights, specs)
     if weights:
-        layers = settings.layers
-        order = layer_order(recipe.table, layers) if recipe.table else range(layers)
-        return weights.on_devices(settings, specs, list(order))
-
-    def make(seed: int) -> Any:
-        params = init(settings, jax.random.key(seed))
-        if recipe.table:
-            order = layer_order(recipe.table, settings.layers)
-            params[STACKED] = jax.tree.map(lambda leaf: leaf[order], params[STACKED])
-        return params
-
-    return _call_once(jax.jit(make, out_shardings=specs), seed)
+        return weights.on_devices(settings, specs, _order(settings, recipe))
+    make = jax.jit(partial(_random, settings, recipe), out_shardings=specs)
+    return _call_once(make, seed)
 
 
 def _beside(
@@ -384,14 +375,29 @@ def _beside(
     """These weights as the base, in few bits if the settings say so, with first adapters."""
     plain = replace(settings, adapter_rank=0, base_bits=None)
     whole = shardings(mesh, technique_of(plain, recipe).params)
-    base = weights.on_devices(plain, whole, list(range(settings.layers)))
+    base = weights.on_devices(plain, whole, _order(settings, recipe))
 
     def make(base: Any, seed: int) -> Any:
         if settings.base_bits:
             base = base | {STACKED: encode(base[STACKED], settings.base_bits)}
-        return replaced(init(settings, jax.random.key(seed)), base)
+        return replaced(_random(settings, recipe, seed), base)
 
     return _call_once(jax.jit(make, out_shardings=specs), base, seed)
+
+
+def _random(settings: Settings, recipe: Recipe, seed: int) -> Any:
+    """First parameters, with the layers in the order in which devices hold them."""
+    params = init(settings, jax.random.key(seed))
+    if recipe.table:
+        order = layer_order(recipe.table, settings.layers)
+        params[STACKED] = jax.tree.map(lambda leaf: leaf[order], params[STACKED])
+    return params
+
+
+def _order(settings: Settings, recipe: Recipe) -> list[int]:
+    """The number of the layer at each place."""
+    layers = settings.layers
+    return list(layer_order(recipe.table, layers) if recipe.table else range(layers))
 
 
 def _first_state(

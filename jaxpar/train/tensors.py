@@ -4,6 +4,7 @@ The files are mapped into memory by the library safetensors, which the extra `we
 """
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -88,17 +89,13 @@ def write_tensors(
         read: what gives the tensor of a name; called once for each.
         largest_bytes: of a file; a tensor that is larger has a file of its own.
     """
-    from safetensors.numpy import save_file
-
     groups = _groups(sizes, largest_bytes)
     count = len(groups)
     place: dict[str, str] = {}
     for number, names in enumerate(groups, 1):
         file = ONE if count == 1 else f"model-{number:05}-of-{count:05}.safetensors"
         # The library takes the memory of an array for rows that follow one another.
-        tensors = {name: np.ascontiguousarray(read(name)) for name in names}
-        save_file(tensors, folder / file, metadata={"format": "pt"})
-        make_public(folder / file)  # the library lets nobody else read it
+        _save({name: np.ascontiguousarray(read(name)) for name in names}, folder / file)
         place |= dict.fromkeys(names, file)
     if count > 1:
         index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": place}
@@ -115,6 +112,22 @@ def need_safetensors(where: str) -> None:
         ) from None
 
 
+def _save(tensors: Mapping[str, np.ndarray], file: Path) -> None:
+    """Writes a file under another name first, so that it is there whole or not at all."""
+    from safetensors.numpy import save_file
+
+    temporary = file.with_name(f".{file.name}.part")
+    try:
+        save_file(dict(tensors), temporary, metadata={"format": "pt"})
+        with temporary.open("rb+") as written:
+            os.fsync(written.fileno())
+        make_public(temporary)  # the library lets nobody else read it
+        os.replace(temporary, file)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
 def _groups(sizes: Mapping[str, int], largest_bytes: int) -> list[list[str]]:
     """Names in their order, in groups of at most so many bytes."""
     groups: list[list[str]] = []
@@ -129,11 +142,11 @@ def _groups(sizes: Mapping[str, int], largest_bytes: int) -> list[list[str]]:
 
 
 def _files(folder: Path) -> Iterable[Path]:
+    if (folder / ONE).is_file():  # where there is an index too, transformers takes the file
+        return [folder / ONE]
     index = folder / INDEX
     if index.is_file():
         return [folder / name for name in _names_in(index)]
-    if (folder / ONE).is_file():
-        return [folder / ONE]
     pickled = sorted(path.name for pattern in PICKLED for path in folder.glob(pattern))
     if pickled:
         raise ValueError(
@@ -146,15 +159,17 @@ def _files(folder: Path) -> Iterable[Path]:
 def _names_in(index: Path) -> list[str]:
     """The files that an index names, each once."""
     names: Any = None
-    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         names = list(json.loads(index.read_text("utf-8"))["weight_map"].values())
     if not names or not all(isinstance(name, str) for name in names):
         raise ValueError(
             f"{index}: it has no weight_map from tensors to files; download or copy it again"
         )
     for name in names:
-        if Path(name).name != name:
-            raise ValueError(f"{index}: it names {name!r:.80}, outside of its folder; mend it")
+        if Path(name).name != name or name in ("", "..") or not name.isprintable():
+            raise ValueError(
+                f"{index}: it names {name!r:.80}, which is no file in its folder; mend it"
+            )
     return sorted(set(names))
 
 

@@ -3,6 +3,7 @@
 Every device reads its own part, so a model that no device could hold is read all the same.
 """
 
+import os
 import re
 import zlib
 from collections.abc import Callable, Sequence
@@ -154,7 +155,8 @@ def read_model(where: str, folder: Path, tokenizer: Path | None = None) -> Saved
 
 def is_huggingface(folder: Path) -> bool:
     """Whether a folder has a model of Hugging Face, and not a run of ours."""
-    return any((folder / name).exists() for name in (CONFIG, ONE, INDEX))
+    # Unlike a Path, this answers about a folder that cannot be read; others say what is wrong.
+    return any(os.path.exists(folder / name) for name in (CONFIG, ONE, INDEX))
 
 
 class HuggingFace:
@@ -199,7 +201,8 @@ class HuggingFace:
     def on_host(self) -> PyTree[np.ndarray]:
         """The parameters, in the dtype that the tensors have, or the widest of these."""
         shapes = shapes_of(self.settings)
-        dtypes = {DTYPES[one.dtype] for one in self._there.values() if one.dtype in DTYPES}
+        used = (one for name, one in self._there.items() if not DERIVED.fullmatch(name))
+        dtypes = {DTYPES[one.dtype] for one in used}
         widest = reduce(jnp.promote_types, dtypes)
         order = range(self.settings.layers)
         return jax.tree.structure(shapes).unflatten(

@@ -18,8 +18,10 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 
 def write_huggingface(
     where: str, model: Saved, folder: Path, largest_bytes: int = LARGEST_FILE_BYTES
-) -> None:
-    """Writes a model into a new or an empty folder; config.json comes last.
+) -> int:
+    """Writes a model into a new or an empty folder; returns how many parameters are in it.
+
+    The last file is config.json, without which the others are no model.
 
     The dtype is that of the parameters. Rows that pad the vocabulary are left out. Errors begin
     with `where`.
@@ -30,11 +32,11 @@ def write_huggingface(
     need_safetensors(where)
     from safetensors import SafetensorError
 
-    end = model.tokenizer.end if model.tokenizer else []
+    begin, end = _begin_and_end(model.tokenizer) if model.tokenizer else (None, None)
     leaves = {name: np.asarray(leaf) for name, leaf in named(model.params).items()}
     dtype = leaves["embedding"].dtype
     try:
-        family, config = config_of(model.settings, dtype=dtype.name, end=end[0] if end else None)
+        family, config = config_of(model.settings, dtype=dtype.name, begin=begin, end=end)
     except ValueError as error:
         raise ValueError(f"{where}: {error}; train a decoder that a family has") from None
     parts = tensors_of(family, with_all_biases(family, model.settings))
@@ -58,6 +60,7 @@ def write_huggingface(
             f"{where}: {reason}; give a folder that can be written, with room for "
             f"{sum(sizes.values()):,} bytes"
         ) from None
+    return sum(sizes.values()) // dtype.itemsize
 
 
 def _part(leaves: dict[str, np.ndarray], one: Part, dtype: np.dtype) -> np.ndarray:
@@ -72,10 +75,25 @@ def _part(leaves: dict[str, np.ndarray], one: Part, dtype: np.dtype) -> np.ndarr
 
 def _write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
     write_atomically(folder / TOKENIZER, tokenizer.data, public=True)
-    ends = [tokenizer.made.id_to_token(token) for token in tokenizer.end]
-    about = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    about |= {"bos_token": ends[0], "eos_token": ends[0]} if ends else {}
+    begin, end = _begin_and_end(tokenizer)
+    tokens = {"bos_token": begin, "eos_token": end}
+    about = {"tokenizer_class": "PreTrainedTokenizerFast"} | {
+        name: tokenizer.made.id_to_token(token)
+        for name, token in tokens.items()
+        if token is not None
+    }
     write_atomically(folder / TOKENIZER_CONFIG, _as_json(about), public=True)
+
+
+def _begin_and_end(tokenizer: Tokenizer) -> tuple[int | None, int | None]:
+    """The tokens with which a text begins and ends; it begins with the end if nothing else is said.
+
+    A tokenizer like that of Llama puts another one before every text, even an empty one.
+    """
+    end = next(iter(tokenizer.end), None)
+    empty = tokenizer.made.encode("")
+    pairs = zip(empty.ids, empty.special_tokens_mask, strict=True)
+    return next((token for token, added in pairs if added), end), end
 
 
 def _as_json(value: object) -> bytes:

@@ -47,6 +47,7 @@ def test_a_model_is_trained_further_and_written_again(run: Any, model: Path) -> 
     assert ended.json["folder"] == "written" and ended.json["notes"] == []
     before, after = (load_file(Path(one) / "model.safetensors") for one in ("model", "written"))
     moved = {name: float(np.abs(before[name] - after[name]).max()) for name in before}
+    assert ended.json["parameters"] == sum(one.size for one in after.values())  # without padding
     assert before.keys() == after.keys() and all(0 < size < 0.01 for size in moved.values())
     same = (model / "tokenizer.json").read_bytes()
     assert Path("written", "tokenizer.json").read_bytes() == same

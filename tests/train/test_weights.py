@@ -1,7 +1,10 @@
 """Weights of Hugging Face and of our runs: logits, parts on devices, and what is refused."""
 
+import errno
 import json
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -107,7 +110,7 @@ def test_each_device_reads_its_own_part(kind: str, mesh: str, tmp_path: Path) ->
     folder = hub.write_folder(tmp_path / "model", config, tensors, files=2)
     host, weights = read(folder), open_weights("x", folder)
     settings = weights.settings_for(None, 32)
-    order = setup.layer_order(recipe.table, 4) if recipe.table else range(4)
+    order = list(setup.layer_order(recipe.table, 4) if recipe.table else range(4))
     specs = technique_of(settings, recipe).params
     where = shardings(make_mesh(recipe.layout.mesh_sizes), specs)
     sizes: list[int] = []
@@ -158,6 +161,23 @@ def test_a_run_begins_with_them_on_any_mesh(kind: str, tmp_path: Path) -> None:
         run.close()
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
     assert losses[2] == pytest.approx(losses[0], rel=1e-5)
+
+
+def test_adapters_stand_beside_layers_in_the_order_of_a_pipeline(tmp_path: Path) -> None:
+    """The first loss is that of the weights, and later ones are those of one device."""
+    folder = hub.write_folder(tmp_path / "model", hub.LLAMA, hub.random_tensors(hub.LLAMA))
+    weights = open_weights("x", folder)
+    settings = replace(weights.settings_for(16, 128), adapter_rank=2)
+    losses = []
+    gentle = {"batch": 4, "optimizer": "sgd", "learning_rate": 1e-1}
+    for recipe in (
+        make_recipe("dp=1", **gentle),
+        make_recipe("pp=2", schedule="interleaved", microbatches=2, **gentle),
+    ):
+        run = begun(settings, recipe, weights)
+        losses.append([next(run.steps).loss for _ in range(3)])
+        run.close()
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -236,12 +256,21 @@ CHANGED: list[tuple[dict[str, Any], str]] = [
     ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; this decoder has 'silu'"),
     ({"head_dim": 8}, "head_dim is 8; this decoder has hidden / heads, 4"),
     ({"quantization_config": {"bits": 4}}, r"key quantization_config, \{'bits': 4\}, is not known"),
+    (
+        {"model_type": "mistral", "sliding_window": 4096, "use_sliding_window": False},
+        "sliding_window is 4096; this decoder has attention to all positions",
+    ),
     ({"sliding_window": 4096}, "sliding_window is 4096; this decoder has attention to all"),
     ({"model_type": "mistral"}, "sliding_window is 4096; this decoder has attention to all"),
     ({"auto_map": {"AutoModel": "x"}}, "key auto_map, .* is not known here"),
     ({"layer_types": ["sliding_attention"]}, "layer_types is"),
     ({"rope_theta": "x"}, "rope_theta is 'x'; it must be a number above 0"),
     ({"rms_norm_eps": 0}, "rms_norm_eps is 0; it must be a number above 0"),
+    ({"rope_theta": 10**400}, "rope_theta is 1000.*; it must be a number above 0 and at most 1e"),
+    (
+        {"rope_scaling": hub.SCALING | {"original_max_position_embeddings": 2**31}},
+        r"original_max_position_embeddings is 2147483648.0; this decoder has fewer than 2\^31",
+    ),
     ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type is 'dynamic'; this decoder"),
     ({"rope_scaling": {"rope_type": "llama3", "factor": 2.0}}, "low_freq_factor is None; it must"),
     ({"rope_scaling": hub.SCALING | {"beta": 1}}, "beta is 1 beside rope_type 'llama3'"),
@@ -265,6 +294,55 @@ def test_another_config_is_refused(values: dict[str, Any], line: str, tmp_path: 
         open_weights("x", folder)
 
 
+@pytest.mark.parametrize("key", ["rope_theta", "rms_norm_eps", "max_position_embeddings"])
+def test_a_number_that_is_infinite_is_refused(key: str, tmp_path: Path) -> None:
+    """JSON has no infinity, but reads 1e400 as one. The error names the file once."""
+    folder = hub.write_folder(tmp_path / "model", hub.LLAMA, hub.random_tensors(hub.LLAMA))
+    config = folder / "config.json"
+    config.write_text(json.dumps(hub.LLAMA | {key: "?"}).replace('"?"', "1e400"))
+    with pytest.raises(ValueError, match=rf"^x: {config}: {key} is inf; it must be a number above"):
+        open_weights("x", folder)
+
+
+def test_options_are_read_as_transformers_reads_them(tmp_path: Path) -> None:
+    """Old keys of rotary positions go first, and the window of Qwen2 is off unless turned on."""
+    tensors = hub.random_tensors(hub.QWEN2)
+    config = hub.QWEN2 | {
+        "rope_scaling": hub.SCALING,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 300.0},
+    }
+    del config["use_sliding_window"]
+    model = read(hub.write_folder(tmp_path / "model", config, tensors))
+    assert model.settings.rope_theta == 500.0
+    assert model.settings.rope_scaling and model.settings.rope_scaling.factor == 4.0
+    assert_equal_logits(
+        ours(model.settings, model.params),
+        hub.logits({**config, "rope_parameters": None}, tensors, TOKENS),
+    )
+
+
+def test_one_file_goes_before_an_index(tmp_path: Path) -> None:
+    tensors = hub.random_tensors(hub.LLAMA)
+    folder = hub.write_folder(tmp_path / "model", hub.LLAMA, hub.random_tensors(hub.LLAMA, 1), 2)
+    save_file(tensors, folder / "model.safetensors")
+    np.testing.assert_array_equal(
+        read(folder).params["embedding"][:97], tensors["model.embed_tokens.weight"]
+    )
+
+
+def test_what_is_not_read_does_not_widen_the_parameters(tmp_path: Path) -> None:
+    """Old files of Llama in 16 bits have the frequencies of rotary positions in 32."""
+    tensors = {name: one.astype(np.float16) for name, one in hub.random_tensors(hub.LLAMA).items()}
+    derived = {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(2, np.float32)}
+    model = read(hub.write_folder(tmp_path / "model", hub.LLAMA, {**tensors, **derived}))
+    assert {leaf.dtype for leaf in jax.tree.leaves(model.params)} == {np.dtype(np.float16)}
+
+
+def test_a_folder_that_cannot_be_looked_into_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^x: .*; give a folder that can be read"):
+        open_weights("x", Path("a" * 300))
+
+
 def test_a_bad_folder_is_refused(tmp_path: Path) -> None:
     tensors = hub.random_tensors(hub.LLAMA)
     folder = hub.write_folder(tmp_path / "model", hub.LLAMA, tensors, files=2)
@@ -284,9 +362,10 @@ def test_a_bad_folder_is_refused(tmp_path: Path) -> None:
     refused(r"tensor \S+ \[.*\]: it is in .*-00001-of-00002.safetensors too; remove one")
     second.unlink()
     refused(r"-00002-of-00002.safetensors: there is no such file; download or copy it again")
-    index.write_text(json.dumps({"weight_map": {"a": "../model.safetensors"}}))
-    refused(r"index.json: it names '../model.safetensors', outside of its folder")
-    for text in ("{", "[]", '{"weight_map": {}}', '{"weight_map": {"a": 1}}'):
+    for name in ("../model.safetensors", "/model.safetensors", "..", ".", "", "a\0b", "\ud800"):
+        index.write_text(json.dumps({"weight_map": {"a": name}}))
+        refused(rf"index.json: it names {re.escape(repr(name))}, which is no file in its folder")
+    for text in ("[" * 100_000, "{", "[]", '{"weight_map": {}}', '{"weight_map": {"a": 1}}'):
         index.write_text(text)
         refused("index.json: it has no weight_map from tensors to files; download or copy it")
     index.unlink()
@@ -331,6 +410,42 @@ def test_a_vocabulary_needs_its_tokenizer(tmp_path: Path) -> None:
     file = save_tokenizer(tmp_path / "tokenizer.json", 300)
     with pytest.raises(ValueError, match=r"has 300 tokens, the decoder 97; give the tokenizer"):
         weights.check_tokenizer(read_tokenizer(file))
+
+
+def test_the_first_token_is_the_one_that_the_tokenizer_puts_before_a_text(tmp_path: Path) -> None:
+    """As <s> of Llama; without one, a text begins with the end of another."""
+    tokenizers = pytest.importorskip("tokenizers")
+    from jaxpar.train.tokenizer import read_tokenizer
+    from tests.train.test_tokenizer import saved as save_tokenizer
+
+    file = save_tokenizer(tmp_path / "tokenizer.json", 300)
+    made = read_tokenizer(file).made
+    made.add_special_tokens(["<s>", "</s>"])
+    begin, end = map(made.token_to_id, ("<s>", "</s>"))
+    template = tokenizers.processors.TemplateProcessing("<s> $A", None, [("<s>", begin)])
+    model = read(hub.write_folder(tmp_path / "model", hub.LLAMA, hub.random_tensors(hub.LLAMA)))
+    for name, processor in {"</s>": None, "<s>": template}.items():
+        if processor:
+            made.post_processor = processor
+        made.save(str(file))
+        written = tmp_path / f"written {begin if processor else end}"
+        write_huggingface("x", replace(model, tokenizer=read_tokenizer(file)), written)
+        config = json.loads((written / "config.json").read_text())
+        assert (config["bos_token_id"], config["eos_token_id"]) == (made.token_to_id(name), end)
+        about = json.loads((written / "tokenizer_config.json").read_text())
+        assert (about["bos_token"], about["eos_token"]) == (name, "</s>")
+
+
+def test_a_write_that_fails_leaves_no_part_of_a_file(tmp_path: Path) -> None:
+    folder = hub.write_folder(tmp_path / "model", hub.LLAMA, hub.random_tensors(hub.LLAMA))
+    model = read(folder)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with (
+        patch("jaxpar.train.tensors.os.fsync", side_effect=full),
+        pytest.raises(ValueError, match=r"^x: No space left on device; give a folder that can be"),
+    ):
+        write_huggingface("x", model, tmp_path / "written")
+    write_huggingface("x", model, tmp_path / "written")
 
 
 def test_positions_are_cut_but_not_made(tmp_path: Path) -> None:
