@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -42,11 +42,12 @@ jaxpar plan --layers 24 --hidden 2048 --heads 32 --gated --devices 16 --gradient
 jaxpar plan --model gpt3-175b --hardware a100 --mesh tp=8,pp=8,dp=16 --explain
 jaxpar plan --devices 64 --mesh dp=8,tp=8 --compare fsdp=64
 jaxpar plan --model gpt2-xl --mesh pp=2,dp=2,tp=2 --batch 16 --export jaxpar
+jaxpar plan --model llama3-70b --devices 256 --gradient-bytes 4 --overlap --export megatron
 jaxpar plan --model gpt2 --hardware rtx4090 --devices 1 --batch 64 --sites 2 --line 1
 jaxpar plan --model llama3-70b --hardware rtx4090 --devices 8 --adapter lora:16 --base-bits 4
 """
 SEARCHED = "searched unless given"
-PROGRAMS = ("jaxpar",)
+PROGRAMS = ("jaxpar", "megatron", "torchtitan", "maxtext")
 
 Model = Annotated[
     str | None,
@@ -131,7 +132,8 @@ Export = Annotated[
     str | None,
     typer.Option(
         metavar="PROGRAM",
-        help="Print only the command that runs the first plan; PROGRAM is jaxpar, for `train`.",
+        help="Print only the command that runs the first plan, of jaxpar (`train`), megatron, "
+        "torchtitan or maxtext.",
     ),
 ]
 Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the plans in a page, too.")]
@@ -208,8 +210,8 @@ def plan_training(
         rank, bits = read_adapter("plan", adapter, base_bits)
         if rank and export:
             raise ValueError(
-                f"plan: --export {export} with --adapter {adapter}: `jaxpar train` takes it beside "
-                "weights that only you have; export without it, and add --from and --adapter"
+                f"plan: --export {export} with --adapter {adapter}: an adapter stands beside "
+                "weights that only you have; export without it, and add what names these"
             )
         check_states("plan", optimizer, gradient_bytes or 2)
         states = replace(MIXED[optimizer], gradients=gradient_bytes or 2)
@@ -223,7 +225,7 @@ def plan_training(
 
             write_text("plan", html, page([found.plans[0], other] if other else found.plans))
     if export:
-        _export(found.plans[0], optimizer, as_json=as_json)
+        _export(found.plans[0], export, optimizer, as_json=as_json)
     else:
         _show(found, other, joined, explain=explain, as_json=as_json)
 
@@ -258,14 +260,24 @@ def _architecture(model: str | None, sizes: Mapping[str, Any]) -> Architecture:
     return read_config(model) if is_file else find_model(model)
 
 
-def _export(plan: Plan, optimizer: str, *, as_json: bool) -> None:
-    from jaxpar.train.export import context_note, model_note, train_command
-
+def _export(plan: Plan, program: str, optimizer: str, *, as_json: bool) -> None:
     with errors_as_bad_use():
-        command = train_command(plan) + f" --optimizer {optimizer}" * (optimizer != "adamw")
-        notes = [note for note in (model_note(plan), context_note(plan)) if note]
-    data = {"command": command, "note": " ".join(notes)}
-    show(as_json, data, [*(f"# {note}" for note in notes), command])
+        line, notes = _command(plan, program, optimizer)
+    data = {"command": line, "note": " ".join(notes)}
+    show(as_json, data, [*(f"# {note}" for note in notes), line])
+
+
+def _command(plan: Plan, program: str, optimizer: str) -> tuple[str, Iterable[str]]:
+    """The command that runs a plan, and notes on it."""
+    if program == "jaxpar":
+        from jaxpar.train.export import context_note, model_note, train_command
+
+        line = train_command(plan) + f" --optimizer {optimizer}" * (optimizer != "adamw")
+        return line, [note for note in (model_note(plan), context_note(plan)) if note]
+    from jaxpar.cost.planner.programs import PROGRAMS
+
+    command = PROGRAMS[program](plan, optimizer)
+    return command.line, command.notes
 
 
 def _show(

@@ -125,6 +125,9 @@ def test_the_first_plan_as_a_command(run: Any) -> None:
     assert (ended.code, note[:13]) == (0, "# The decoder")
     assert command.startswith("jaxpar train --mesh pp=2,dp=2,tp=2 --zero ")
     assert run(*arguments, "--json").json == {"command": command, "note": note[2:]}
+    elsewhere = run(*arguments[:-1], "megatron").out.splitlines()
+    assert elsewhere[0].startswith("# Add data, ")
+    assert elsewhere[-1].startswith("torchrun --nproc-per-node=8 --nnodes=1 pretrain_gpt.py --num-")
     refused = run(*arguments[:-1], "slurm")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert "--export is 'slurm'; use" in refused.err

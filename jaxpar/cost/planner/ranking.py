@@ -25,7 +25,8 @@ class Ranking:
         from scipy.stats import spearmanr
 
         measured, predicted = zip(*(_speeds(run) for run in self.runs), strict=True)
-        return float(spearmanr(measured, predicted).statistic)
+        correlation, _ = spearmanr(measured, predicted)
+        return float(correlation)
 
     @property
     def loss(self) -> float:
