@@ -218,12 +218,12 @@ LESSONS = (
     ),
     Lesson(
         number="22", topic="smaller_models", title="Smaller models",
-        needs=("07",), minutes=31,
+        needs=("07",), minutes=45,
         prints=("quantize_blocks", "nf4_quantize", "gptq"),
     ),
     Lesson(
         number="23", topic="adapters", title="Adapters",
-        needs=("09",), minutes=35,
+        needs=("09",), minutes=40,
         prints=("lora_linear", "merge"),
     ),
 )  # fmt: skip
