@@ -16,6 +16,7 @@ from jaxpar.mesh import simulate_devices
 from tests import proofs
 
 simulate_devices(16)
+jax.devices()  # starts JAX, so that no test starts it with fewer
 jax.config.update("jax_numpy_rank_promotion", "raise")
 hypothesis.settings.register_profile("suite", deadline=None)  # no test depends on time
 hypothesis.settings.load_profile("suite")
