@@ -11,6 +11,8 @@ import typer
 
 from jaxpar.cli.base import WRONG, AsJson, app, errors_as_bad_use, show
 from jaxpar.cli.model_options import (
+    Adapter,
+    BaseBits,
     Ffn,
     Gated,
     GradientBytes,
@@ -84,17 +86,6 @@ SequenceParallel = Annotated[
 Chunks = Annotated[int | None, whole("Parts of the model on each stage of pp; 1 unless given.")]
 Offload = Annotated[
     str | None, typer.Option(metavar="WHAT", help="What host memory keeps: none, optimizer or all.")
-]
-Adapter = Annotated[
-    str | None,
-    typer.Option(
-        metavar="lora:RANK",
-        help="Train only two narrow matrices of this rank beside each matrix of a layer (LoRA).",
-    ),
-]
-BaseBits = Annotated[
-    int | None,
-    typer.Option(metavar="8|4", help="Bits of the matrices beside adapters; 16 unless given."),
 ]
 WeightBits = Annotated[int | None, whole("Bits of a parameter, in inference; 16 unless given.")]
 CacheBits = Annotated[int | None, whole("Bits of a key or value, in inference; 16 unless given.")]

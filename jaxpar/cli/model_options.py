@@ -1,4 +1,4 @@
-"""Options that `memory` and `plan` share: the sizes of a model, and the bytes of its gradients."""
+"""Options that `memory` and `plan` share: the sizes of a model, and the states of its training."""
 
 from __future__ import annotations
 
@@ -36,6 +36,17 @@ GradientBytes = Annotated[
         help="Bytes of a gradient where gradients are added up and sent; 2 unless given, 4 as "
         "Megatron-LM does in bf16.",
     ),
+]
+Adapter = Annotated[
+    str | None,
+    typer.Option(
+        metavar="lora:RANK",
+        help="Train only two narrow matrices of this rank beside each matrix of a layer (LoRA).",
+    ),
+]
+BaseBits = Annotated[
+    int | None,
+    typer.Option(metavar="8|4", help="Bits of the matrices beside adapters; 16 unless given."),
 ]
 
 

@@ -13,6 +13,8 @@ import typer
 
 from jaxpar.cli.base import AsJson, app, console, errors_as_bad_use, print_json, show, write_text
 from jaxpar.cli.model_options import (
+    Adapter,
+    BaseBits,
     Ffn,
     Gated,
     GradientBytes,
@@ -47,7 +49,6 @@ jaxpar plan --model gpt2 --hardware rtx4090 --devices 1 --batch 64 --sites 2 --l
 jaxpar plan --model llama3-70b --hardware rtx4090 --devices 8 --adapter lora:16 --base-bits 4
 """
 SEARCHED = "searched unless given"
-PROGRAMS = ("jaxpar", "megatron", "torchtitan", "maxtext")
 
 Model = Annotated[
     str | None,
@@ -91,17 +92,6 @@ Offload = Annotated[
         help="What host memory keeps: none, optimizer or all; unless given, tried on a mesh that "
         "nothing else fits.",
     ),
-]
-Adapter = Annotated[
-    str | None,
-    typer.Option(
-        metavar="lora:RANK",
-        help="Train only two narrow matrices of this rank beside each matrix of a layer (LoRA).",
-    ),
-]
-BaseBits = Annotated[
-    int | None,
-    typer.Option(metavar="8|4", help="Bits of the matrices beside adapters; 16 unless given."),
 ]
 Overlap = Annotated[
     bool, typer.Option("--overlap", help="Most of what can run beside arithmetic does so.")
@@ -190,6 +180,7 @@ def plan_training(
     from jaxpar.cost.goodput import DEVICE_MTBF_HOURS
     from jaxpar.cost.hardware import find_cluster
     from jaxpar.cost.planner import Job, explore
+    from jaxpar.cost.planner.programs import PROGRAMS
     from jaxpar.cost.zero import MIXED
 
     optimizer, sizes = optimizer or "adamw", of_sizes(called.params)
@@ -199,7 +190,7 @@ def plan_training(
     mtbf = DEVICE_MTBF_HOURS if mtbf_hours is None else mtbf_hours
     more = {"overlap": overlap, "top": top, "mtbf_hours": mtbf}
     with errors_as_bad_use():
-        check_one_of("plan", "--export", export or "jaxpar", PROGRAMS)
+        check_one_of("plan", "--export", export or "jaxpar", ("jaxpar", *PROGRAMS))
         numbers = {"devices": devices, "batch": batch, "sequence": sequence}
         check_sizes("plan", fixed | sizes | numbers)
         check_sizes("plan", {} if sites is None else {"sites": sites})

@@ -161,8 +161,8 @@ def test_other_tools(run: Any) -> None:
         assert round(data["host_bytes"] / GIB, 2) == cpu
     stage_2 = ["--parameters", "2851e6", "--devices", "8", "--zero", "2", "--estimator"]
     printed = [run("memory", *stage_2, tool).out for tool in ("deepspeed", "deepspeed-docs")]
-    assert "(1e9 bytes), 11.28 GiB" in printed[0]
-    assert "(1e9 bytes), 15.93 GiB" in printed[1]
+    assert "(a GB is 1e9 bytes), 11.28 GiB" in printed[0]
+    assert "(a GB is 1e9 bytes), 15.93 GiB" in printed[1]
     xl = ["--model", "gpt2-xl", "--sequence", "1024", "--estimator", "megatron"]
     assert round(answer(run, *xl)["memory_bytes"] / 2**20, 2) == 29_485.06
     loaded = [*LLAMA[1:], "--inference", "--weight-bits", "4", "--estimator", "accelerate"]
@@ -176,7 +176,7 @@ def test_every_term_has_its_formula(run: Any) -> None:
         "2 bytes"
     )
     assert lines[1].startswith("8 devices: mesh dp=8, ZeRO 1, remat none, microbatch 1; 2,048 ")
-    assert lines[3] == "Memory of a device: 55.4 GB (1e9 bytes), 51.62 GiB"
+    assert lines[3] == "Memory of a device: 55.4 GB (a GB is 1e9 bytes), 51.62 GiB"
     (at,) = (i for i, line in enumerate(lines) if line.startswith("  optimizer  "))
     assert [" ".join(line.split()) for line in lines[at : at + 3]] == [
         "optimizer 12.0 GB 21.7%",

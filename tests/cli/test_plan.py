@@ -126,7 +126,7 @@ def test_the_first_plan_as_a_command(run: Any) -> None:
     assert command.startswith("jaxpar train --mesh pp=2,dp=2,tp=2 --zero ")
     assert run(*arguments, "--json").json == {"command": command, "note": note[2:]}
     elsewhere = run(*arguments[:-1], "megatron").out.splitlines()
-    assert elsewhere[0].startswith("# Add data, ")
+    assert elsewhere[0].startswith("# Add data, a tokenizer of 128,256 tokens")
     assert elsewhere[-1].startswith("torchrun --nproc-per-node=8 --nnodes=1 pretrain_gpt.py --num-")
     refused = run(*arguments[:-1], "slurm")
     assert (refused.code, refused.err.count("\n")) == (2, 1)

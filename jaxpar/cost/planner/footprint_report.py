@@ -120,7 +120,7 @@ class Answer:
         yield from self.head()
         held = self.memory_bytes
         yield ""
-        yield f"Memory of a device: {show_gb(held)} (1e9 bytes), {held / GIB:,.2f} GiB"
+        yield f"Memory of a device: {show_gb(held)} (a GB is 1e9 bytes), {held / GIB:,.2f} GiB"
         yield from term_lines(self.terms, show_gb)
         yield ""
         yield from self.notes()

@@ -1,7 +1,7 @@
 """How well the planner ranks layouts: sets of measured runs that differ in their layout alone."""
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from statistics import median
 
 import numpy as np
@@ -26,20 +26,19 @@ class Ranking:
         """Spearman's rank correlation of measured and predicted speed: 1 if both orders agree."""
         from scipy.stats import rankdata
 
-        measured, predicted = zip(*(_speeds(run) for run in self.runs), strict=True)
-        return float(np.corrcoef(rankdata(measured), rankdata(predicted))[0, 1])
+        return float(np.corrcoef(*map(rankdata, self._speeds))[0, 1])
 
     @property
     def loss(self) -> float:
         """How much slower the planner's first choice is than the fastest run: 0.1 is 10%."""
-        measured = [_speeds(run)[0] for run in self.runs]
-        chosen = max(self.runs, key=lambda run: _speeds(run)[1])
-        return max(measured) / _speeds(chosen)[0] - 1
+        measured, predicted = self._speeds
+        return float(measured.max() / measured[predicted.argmax()] - 1)
 
     @property
     def error(self) -> float:
         """The median of the absolute errors of predicted seconds."""
-        return median(abs(run.error()) for run in self.runs)
+        measured, predicted = self._speeds
+        return float(np.median(np.abs(measured / predicted - 1)))
 
     @property
     def memory(self) -> float | None:
@@ -49,6 +48,13 @@ class Ranking:
             return None
         return median(run.predicted_bytes() / (run.peak_bytes or 1) for run in measured)
 
+    @cached_property
+    def _speeds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens in a second of each run, as measured and as predicted."""
+        tokens = np.array([run.batch * run.sequence for run in self.runs])
+        measured = np.array([run.seconds for run in self.runs])
+        return tokens / measured, tokens / [run.predicted_seconds() for run in self.runs]
+
 
 @cache
 def rankings() -> tuple[Ranking, ...]:
@@ -57,9 +63,3 @@ def rankings() -> tuple[Ranking, ...]:
     for run in read_runs("rankings.toml"):
         sets.setdefault(run.paper, []).append(run)
     return tuple(Ranking(runs[0].title, tuple(runs)) for runs in sets.values())
-
-
-def _speeds(run: Run) -> tuple[float, float]:
-    """Tokens in a second, as measured and as predicted."""
-    tokens = run.batch * run.sequence
-    return tokens / run.seconds, tokens / run.predicted_seconds()

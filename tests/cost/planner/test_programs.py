@@ -167,8 +167,10 @@ def test_maxtext_gets_the_layout(fixed: dict[str, Any]) -> None:
         ("megatron", {"optimizer": "adam8bit"}, "it has no adam8bit"),
         ("torchtitan", {"model": "gpt2-xl", "devices": 8, "batch": 64}, "no config of gpt2-xl"),
         ("torchtitan", {"zero": 0, "remat": "full"}, "which are --gradient-bytes 4"),
-        ("maxtext", {"model": "gpt2-xl", "devices": 8, "batch": 64}, "layer norms or biases"),
+        ("maxtext", {"model": "gpt2-xl", "devices": 8, "batch": 64}, "other norms than the two"),
         ("maxtext", {"zero": 2, "dp": 64, "remat": "full"}, "and no gradients"),
+        ("megatron", {"model": "gemma2-2b", "devices": 8, "tp": 1}, "other norms than its two"),
+        ("maxtext", {"model": "gemma2-2b", "devices": 8, "tp": 1}, "other norms than the two"),
         ("megatron", {"model": "deepseek-v3", "devices": 2048, "batch": 4096}, "latent attention"),
     ],
 )

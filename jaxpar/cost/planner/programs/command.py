@@ -31,7 +31,7 @@ def refuse(program: str, reasons: Mapping[str, Any]) -> None:
     for reason, holds in reasons.items():
         if holds:
             raise ValueError(
-                f"plan: --export {program}: {reason}; name another mesh, or export another plan"
+                f"plan: --export {program}: {reason}; change that, or export to another program"
             )
 
 

@@ -30,8 +30,8 @@ def command(plan: Plan, optimizer: str) -> Command:
             f"it has no {optimizer}": optimizer not in ("adamw", "sgd"),
             "over dp it shards the optimizer's state, and no gradients": layout.zero == 2,
             f"{model.name} has another attention than its decoder block": model.latent,
-            f"{model.name} has layer norms or biases, and its llama2 block has none": (
-                model.norm != "rms" or model.biases != "none"
+            f"{model.name} has other norms than the two of its llama2 block, or biases": (
+                model.norm != "rms" or model.norms != 2 or model.biases != "none"
             ),
             "its experts are in all layers": model.experts and model.dense_layers,
             f"its {layout.pp * layout.chunks} stages have equally many layers, and {model.layers} "

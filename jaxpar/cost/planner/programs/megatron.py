@@ -20,7 +20,6 @@ from jaxpar.layout import Layout
 
 ATTENDS = {"zigzag": "p2p", "gather": "all_gather", "ulysses": "a2a"}
 SHARDED = {2: "optim_grads", 3: "optim_grads_params"}
-NOTE = "Add data, a tokenizer, learning rates and --train-iters."
 
 
 def command(plan: Plan, optimizer: str) -> Command:
@@ -37,13 +36,17 @@ def command(plan: Plan, optimizer: str) -> Command:
             "it keeps parameters on devices": layout.offload == "all",
             "its ring over cp is a zigzag": layout.cp > 1 and layout.context not in ATTENDS,
             f"{model.name} has latent attention, whose sizes are not written yet": model.latent,
+            f"the layers of {model.name} have other norms than its two": (
+                model.norms != 2 or model.norm == "plain"
+            ),
             f"its {layout.pp * layout.chunks} chunks have equally many layers, and {model.layers} "
             "cannot be divided so": model.layers % (layout.pp * layout.chunks),
         },
     )
     options = _model(model, job.sequence) | _training(plan, optimizer) | _spread(plan, layout)
     words = [*torchrun(plan), "pretrain_gpt.py", *dashed(options)]
-    return Command(words, [NOTE, *start_note(plan)])
+    add = f"Add data, a tokenizer of {model.vocab:,} tokens, learning rates and --train-iters."
+    return Command(words, [add, *start_note(plan)])
 
 
 def _model(model: Architecture, sequence: int) -> dict[str, Any]:

@@ -40,11 +40,10 @@ def command(plan: Plan, optimizer: str) -> Command:
         },
     )
     chunked = layout.chunks > 1
-    # Over the axes that shard states; cp is one of these by itself.
-    sharded = layout.batch_parts // layout.dp if layout.fsdp > 1 else layout.batch_parts
+    # What is not a replica shards states; so does cp, by itself.
     replicas = layout.dp if layout.fsdp > 1 else 1
     if layout.zero == 0:
-        replicas, sharded = layout.batch_parts, 1
+        replicas = layout.batch_parts
     tokens = layout.microbatch * job.sequence
     options = {
         "training.num_tokens_per_microbatch_per_dp_rank": tokens,
@@ -52,7 +51,7 @@ def command(plan: Plan, optimizer: str) -> Command:
         "training.max_context_length": job.sequence,
         "training.enable_cpu_offload": layout.offload == "all",
         "parallelism.data_parallel_replicate_degree": replicas,
-        "parallelism.data_parallel_shard_degree": sharded,
+        "parallelism.data_parallel_shard_degree": layout.batch_parts // replicas,
         "parallelism.tensor_parallel_degree": degree(layout.tp),
         "parallelism.context_parallel_degree": degree(layout.cp),
         "parallelism.pipeline_parallel_degree": degree(layout.pp),
