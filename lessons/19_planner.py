@@ -31,6 +31,7 @@ from jaxpar.cost.models import find_model
 from jaxpar.cost.planner.calibrate import runs_by_kind
 from jaxpar.cost.planner.faster import plan_costs
 from jaxpar.cost.planner.plan import memory_terms, time_terms
+from jaxpar.cost.planner.ranking import rankings
 from jaxpar.cost.planner.report import spent
 from jaxpar.cost.terms import total
 from jaxpar.cost.zero import ADAM_FP32
@@ -163,11 +164,11 @@ shown = [(mesh, again, round(time, 1), round(gb, 1)) for time, gb, mesh, again i
 table("The fastest of 40 plans, Llama 3 70B", ("mesh", "recomputed", "seconds", "GB"), shown[:5])
 print(f"{len(tried)} of them fit. The library tries {found.tried:,} plans, and takes")
 print(f"{first.layout.mesh}: {first.step_seconds:.1f} s.\n")
-assert tried[0][2] == "dp=64,tp=8" and round(tried[0][0] / first.step_seconds, 2) == 1.15
+assert tried[0][2] == "dp=64,tp=8" and round(tried[0][0] / first.step_seconds, 2) == 1.14
 assert found.tried > 40_000
 
 # %% [markdown]
-# The best of these forty plans takes only 15% longer than the best of the library's. The library
+# The best of these forty plans takes only 14% longer than the best of the library's. The library
 # also tries other microbatches, chunks, cp, and all stages of ZeRO. Its sizes may be arrays, so
 # that one formula computes the times of thousands of plans at once.
 #
@@ -384,10 +385,11 @@ assert np.isclose(peak / 450e9, nvlink)
 # %% [markdown]
 # ### Times, predicted and published
 #
-# A CPU cannot show the time of a cluster. So the library's times are compared with 77 runs that
-# others have published with their layouts. One number is fitted for each kind of hardware: the
-# fraction of the peak that matrix products reach. An error of +10% means that the predicted step is
-# 10% longer than the published one.
+# A CPU cannot show the time of a cluster. So the library's times are compared with 224 runs that
+# others have published with their layouts. One number is fitted to them for each kind of hardware:
+# the fraction of the peak that matrix products reach. "hopper-tuned" is the same chip as "hopper",
+# an H100, with the kernels and settings of NVIDIA's own recipes. An error of +10% means that the
+# predicted step is 10% longer than the published one.
 
 # %%
 rows = []
@@ -402,17 +404,32 @@ for kind, runs in runs_by_kind().items():
 shown = [(*row[:4], f"{row[4]:.1f}", f"{row[5]:+.1f}") for row in rows]
 columns = "hardware", "papers", "runs", "of the peak", "error, median %", "worst %"
 table("Seconds of a step, predicted against published", columns, shown)
-assert sum(row[2] for row in rows) == 77 and max(row[4] for row in rows) < 8
-assert max(abs(row[5]) for row in rows) < 21.1
+assert sum(row[2] for row in rows) == 224 and max(row[4] for row in rows) < 6
+assert max(abs(row[5]) for row in rows) < 22
 every = [abs(run.error()) for runs in runs_by_kind().values() for run in runs]
-assert median(every) < 0.06
+assert median(every) < 0.05
+sets = rankings()
+assert (len(sets), sum(len(one.runs) for one in sets)) == (28, 318)
+assert sum(one.loss == 0 for one in sets) == 22 and sum(one.loss <= 0.1 for one in sets) == 26
+assert median(one.error for one in sets) < 0.08
 
 # %% [markdown]
-# Half of the runs are predicted within 6%, and the worst is off by a fifth. `docs/predictions.md`
-# in the repository lists all of them with their sources. It also predicts the runs of each paper
-# with what is fitted to the other papers. Then the median error of a paper is 3.5 to 18.5%, and the
-# worst error is 25%. So **plans that differ by less than a tenth count as equal**, and both should
-# be tried. A planner can tell a good plan from a bad one, but not the best from the second best.
+# Half of the runs are predicted within 5%, and the worst is off by 22%. `docs/predictions.md` in the
+# repository lists all of them with their sources. It also predicts the runs of each paper with what
+# is fitted to the other papers. Then the median error of a paper is 0.3 to 19%, and the worst error
+# is 22%. So **plans that differ by less than a tenth count as equal**, and both should be tried.
+#
+# A planner must above all put plans in the right order. Two teams have published sets of runs of one
+# model on the same devices, which differ in their layout alone. The page has 28 such sets, of 318
+# runs. In 22 of them the layout that the library calls the fastest is the fastest, and in 26 it is
+# at most a tenth slower than the fastest. The page also says which runs of theirs do not count,
+# because the network or the program did something that no formula here describes.
+#
+# One thing these sets show is the **host**. In PyTorch without compilation, Python launches each
+# kernel, and for the forward and backward pass of one layer that takes it about 5 ms, whatever the
+# layer's size. With a small microbatch, or a layer that is split over tp=8, the device is done sooner
+# and waits. `jaxpar plan --eager` counts this. A compiled JAX program launches the whole step at
+# once.
 #
 # ## On real hardware
 #
@@ -434,13 +451,13 @@ for of in (a100s, homes):
     table("{} on {} x {}".format(of[0], *of[2:0:-1]), columns, rows)
     best.append({row[0]: row[2] for row in rows if row[-1] == "yes"})
 assert {"data parallel", "ZeRO-1 or 2"}.isdisjoint(best[0])
-assert round(best[0]["ZeRO-3, FSDP"] / best[0]["3D"], 2) == 1.23
+assert round(best[0]["ZeRO-3, FSDP"] / best[0]["3D"], 2) == 1.22
 assert best[1]["ZeRO-3, FSDP"] > 2 * best[1]["pipeline"]
 
 # %% [markdown]
 # - **In the data centre, 3D**, which is data, tensor and pipeline parallelism together, and here cp
 #   as well. Tensor and context parallelism send in each layer, and stay inside a node; the pipeline
-#   goes over nodes. ZeRO-3 fits if it recomputes layers. Its step takes 23% longer, and it is
+#   goes over nodes. ZeRO-3 fits if it recomputes layers. Its step takes 22% longer, and it is
 #   simpler to run.
 # - **At home, a pipeline**, because activations are small and parameters are not. ZeRO fits as
 #   well, but waits for Ethernet. There is no 3D, as each machine has one card.
@@ -461,16 +478,16 @@ for name, one in {"theirs": theirs, "the planner's": own}.items():
     rows.append((name, one.layout.mesh, *(round(x, 1) for x in numbers)))
 columns = "whose", "mesh", "seconds", "GB", "TFLOP/s"
 table("Llama 3 405B on 16,384 H100, predicted", columns, rows)
-assert round(rows[0][-1] / 400 - 1, 2) == -0.05 and 82 < rows[0][3] < 83
-assert round(own.step_seconds / theirs.step_seconds, 2) == 0.9
-assert (own.layout.cp, own.layout.context) == (16, "gather")
+assert round(rows[0][-1] / 400 - 1, 2) == -0.06 and 82 < rows[0][3] < 83
+assert round(own.step_seconds / theirs.step_seconds, 2) == 0.93
+assert (own.layout.cp, own.layout.context) == (4, "zigzag")
 sharded_gradients = replace(own, layout=Layout(pp=16, dp=128, tp=8, zero=2, **how))
 assert 76 < sharded_gradients.memory_bytes / 1e9 < 77
 
 # %% [markdown]
-# For their mesh the formulas give 5% fewer TFLOP/s than published. The planner's own takes 10% less
-# time: it splits positions, too, and gathers keys and values (lesson 14). By the rule above that is
-# hardly a difference. With ZeRO-1 their mesh would need more than 80 GB. But their run sharded the
+# For their mesh the formulas give 6% fewer TFLOP/s than published. The planner's own takes 7% less
+# time: it splits positions, too, and sends keys and values around a ring (lesson 14). By the rule
+# above that is no difference. With ZeRO-1 their mesh would need more than 80 GB. But their run sharded the
 # gradients as well, for which the formulas of ZeRO-2 give 76 GB, and it freed tensors early, which
 # our formulas do not know (section 3.3.2 of the paper).
 #

@@ -96,6 +96,10 @@ Offload = Annotated[
 Overlap = Annotated[
     bool, typer.Option("--overlap", help="Most of what can run beside arithmetic does so.")
 ]
+Eager = Annotated[
+    bool,
+    typer.Option("--eager", help="Python launches each kernel, as PyTorch does without compiling."),
+]
 Mtbf = Annotated[
     float | None,
     typer.Option(
@@ -157,6 +161,7 @@ def plan_training(
     adapter: Adapter = None,
     base_bits: BaseBits = None,
     overlap: Overlap = False,
+    eager: Eager = False,
     mtbf_hours: Mtbf = None,
     sites: SiteCount = None,
     line: Line = None,
@@ -196,7 +201,8 @@ def plan_training(
         check_sizes("plan", {} if sites is None else {"sites": sites})
         joined = _sites(sites, line)
         axes, beside = parse_axes("plan", mesh), parse_axes("plan", compare)
-        architecture, cluster = _architecture(model, sizes), find_cluster(hardware)
+        architecture = _architecture(model, sizes)
+        cluster = replace(find_cluster(hardware), eager=eager)
         count = devices or (prod(axes.values()) if axes else cluster.devices_per_node)
         rank, bits = read_adapter("plan", adapter, base_bits)
         if rank and export:

@@ -45,18 +45,24 @@ class Efficiency:
         kind: the kind of hardware, such as "ampere".
         products: the fraction of the peak that matrix products reach; the presets' is fitted to
             published runs.
+        attention: the fraction of the peak that fused attention reaches, where a causal kernel
+            counts as if it computed every score.
         memory: the fraction of the memory's bandwidth that all else reaches.
         links: the fraction of the bandwidth inside a node that collectives reach.
         network: the same between nodes.
         overlap: the fraction of communication beside computation that takes no time of its own.
+        eager_layer_seconds: how long a host takes to launch the kernels of one layer's forward and
+            backward pass, one by one from Python.
     """
 
     kind: str
     products: float
+    attention: float
     memory: float
     links: float
     network: float
     overlap: float
+    eager_layer_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,7 @@ class Cluster:
         efficiency: the fractions of these figures that programs reach.
         torus: devices on each ring of a node of TPUs, where `inside` is the link to one of two
             neighbours on one ring; empty where a switch joins any two devices.
+        eager: whether Python launches each kernel; else the step is one compiled program.
     """
 
     name: str
@@ -85,6 +92,7 @@ class Cluster:
     host_bytes: float
     efficiency: Efficiency
     torus: tuple[int, ...] = ()
+    eager: bool = False
 
 
 def find_cluster(name_or_path: str) -> Cluster:
@@ -190,7 +198,7 @@ def _cluster(table: _Table, name: str) -> Cluster:
         between=Link(between.latency_seconds, links_each * between.bytes_per_second),
         host=host,
         host_bytes=table.number("host_bytes", "bytes, as 64e9", 0),
-        efficiency=_efficiency(device),
+        efficiency=_efficiency(table if "efficiency" in table.values else device),
         torus=torus,
     )
     table.get("source", str, "a text", default="")
@@ -232,8 +240,11 @@ def _link(table: _Table) -> Link:
 def _efficiency(device: _Table) -> Efficiency:
     table = device.named("efficiency", "efficiency")
     name = device.values["efficiency"]
-    names = [its.name for its in fields(Efficiency) if its.name != "kind"]
-    reached = {key: table.number(key, "a fraction, as 0.7", 0.01, 1) for key in names}
+    fractions = ("products", "attention", "memory", "links", "network", "overlap")
+    reached = {key: table.number(key, "a fraction, as 0.7", 0.01, 1) for key in fractions}
+    if "eager_layer_seconds" in table.values:
+        key = "eager_layer_seconds"
+        reached[key] = table.number(key, "seconds, as 4.5e-3", 0, 1)
     table.done()
     return Efficiency(kind=name if isinstance(name, str) else "its own", **reached)
 

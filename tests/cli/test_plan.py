@@ -69,6 +69,25 @@ def test_gradients_of_4_bytes_take_more_and_send_more(run: Any) -> None:
     assert "--gradient-bytes is 3; use one of 2, 4" in run(*LLAMA, "--gradient-bytes", "3").err
 
 
+def test_python_that_launches_each_kernel_takes_longer(run: Any) -> None:
+    small = ("plan", "--model", "gpt2", "--devices", "8", "--mesh", "dp=8", "--microbatch", "1")
+    compiled, eager = (run(*small, *more).out for more in ((), ("--eager",)))
+    assert "(--eager), the first plan takes" in " ".join(compiled.split())
+    assert "--eager" not in eager and "host " in eager
+    large = run("plan", "--model", "llama3-70b", "--devices", "256", "--sequence", "8192").out
+    assert "--eager" not in large
+
+
+def test_what_no_measured_run_has_is_marked(run: Any) -> None:
+    output = run("plan", "--model", "gpt2-xl", "--hardware", "rtx4090", "--devices", "2").out
+    assert (
+        "Beyond what was measured (docs/predictions.md): this kind of hardware (ada)."
+        in " ".join(output.split())
+    )
+    output = run("plan", "--devices", "16", "--mesh", "tp=16", "--hardware", "b200").out
+    assert "tp across nodes" in output
+
+
 def test_json_has_plans_best_first(run: Any) -> None:
     found = run(*LLAMA, "--json").json["plans"]
     assert len(found) == 10

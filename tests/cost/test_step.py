@@ -27,7 +27,9 @@ IDEAL = Cluster(
     between=Link(0, 10e9),
     host=Link(0, 20e9),
     host_bytes=1e12,
-    efficiency=Efficiency("ideal", products=1, memory=1, links=1, network=1, overlap=1),
+    efficiency=Efficiency(
+        "ideal", products=1, attention=1, memory=1, links=1, network=1, overlap=1
+    ),
 )
 SCORES = ("scores", "attended")
 # What layers of models without dropout compute, with nothing more computed again.
@@ -47,7 +49,13 @@ def test_by_hand_on_one_device() -> None:
     terms = seconds(Layout(microbatch=2), batch=2)
     products = total(layer_flops(LLAMA, 2, 4096))
     scores = sum(its.value for its in layer_flops(LLAMA, 2, 4096) if its.name in SCORES)
-    assert terms["products"] == pytest.approx(3 * 32 * (products - scores) / 1e15)
+    # What the three products of each matrix write is a third of what they read and write.
+    held = 32 * sum(part.count for part in LLAMA.layer_parts(experts=False) if part.split != "none")
+    widths = 32 * (4 * 4096 + 2 * 14336 + 2 * (32 + 8) * 128)
+    written = 2 * (held + 2 * 4096 * widths) / 1e12
+    assert terms["products"] == pytest.approx(
+        3 * 32 * (products - scores) / 1e15 + written, rel=1e-3
+    )
     assert terms["attention"] == pytest.approx(3 * 32 * scores / 1e15)
     # Two norms and two sums of 4096, queries, keys and values of 48 heads of 128, 14336 gated.
     moved = (2 * 4 + 2 * 6) * 4096 + 4 * 48 * 128 + 6 * 14336
@@ -205,3 +213,38 @@ def test_a_step_from_a_few_figures() -> None:
         step(recompute=False, gradient_seconds=-1)
     with pytest.raises(ValueError, match="chunks is 0; use a number above 0"):
         step(recompute=False, gradient_seconds=0, chunks=0)
+
+
+def test_a_device_waits_for_a_host_that_launches_each_kernel() -> None:
+    reached = replace(IDEAL.efficiency, eager_layer_seconds=5e-3)
+    eager = replace(IDEAL, efficiency=reached, eager=True)
+    small, large = Layout(tp=8, sequence_parallel=True), Layout(microbatch=8)
+    # 64 microbatches of 32 layers: where layers take far less than 5 ms, the host is all that counts.
+    quick = seconds(small, replace(LLAMA, hidden=512, ffn=512, heads=8, kv_heads=8), eager)
+    assert sum(quick.values()) == pytest.approx(64 * 32 * 5e-3, rel=0.05)
+    again = seconds(replace(small, remat="full"), LLAMA, eager)
+    assert again["waiting for the host"] > seconds(small, LLAMA, eager)["waiting for the host"]
+    waits = seconds(large, LLAMA, eager)["waiting for the host"]
+    assert 0 < waits < 0.01 * sum(seconds(large).values())
+    assert "waiting for the host" not in seconds(small)
+
+
+def test_hosts_lengthen_the_bubble_too() -> None:
+    reached = replace(IDEAL.efficiency, eager_layer_seconds=5e-3)
+    eager = replace(IDEAL, efficiency=reached, eager=True)
+    staged = Layout(pp=4)
+    terms, before = seconds(staged, LLAMA, eager), seconds(staged)
+    assert terms["bubble"] - before["bubble"] == pytest.approx(
+        3 / 64 * terms["waiting for the host"]
+    )
+
+
+def test_a_message_to_one_device_reaches_as_much_of_a_network_as_of_a_link() -> None:
+    part = replace(IDEAL, efficiency=replace(IDEAL.efficiency, links=0.8, network=0.5))
+    # Stages of 8 devices are on nodes of their own.
+    whole, reached = (
+        seconds(Layout(pp=2, tp=8), LLAMA, on)["stage outputs"] for on in (IDEAL, part)
+    )
+    assert reached == pytest.approx(whole / 0.8)
+    whole, reached = (seconds(Layout(dp=2, tp=8), LLAMA, on)["gradients"] for on in (IDEAL, part))
+    assert reached == pytest.approx(whole / 0.5)

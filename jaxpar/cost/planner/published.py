@@ -38,6 +38,7 @@ class Run:
         fitted: whether the efficiency of its kind of hardware is fitted to it, too.
         gradient_bytes: of a gradient, where gradients are added up and sent.
         peak_bytes: the memory that was measured on a device, if it was.
+        outside: whether the formulas do not hold for it; the file has the reason.
     """
 
     paper: str
@@ -54,6 +55,7 @@ class Run:
     fitted: bool = True
     gradient_bytes: int = 2
     peak_bytes: float | None = None
+    outside: bool = False
 
     def predicted_seconds(self, efficiency: Efficiency | None = None) -> float:
         """The step's time by `step_terms`, with the cluster's efficiency or with another."""
@@ -116,7 +118,7 @@ def _run(paper: str, row: Mapping[str, Any], models: Mapping[str, Architecture])
     architecture = models.get(row["model"]) or find_model(row["model"])
     chosen = {its.name: row[its.name] for its in fields(Layout) if its.name in row}
     layout = Layout(**parse_mesh(row["mesh"]), **chosen)
-    cluster = find_cluster(row["cluster"])
+    cluster = _cluster(row)
     batch, sequence, peak = row["batch"], row["sequence"], row.get("peak_gib")
     assert batch % (layout.batch_parts * layout.microbatch) == 0, f"{paper}: {row['mesh']}"
     return Run(
@@ -134,7 +136,16 @@ def _run(paper: str, row: Mapping[str, Any], models: Mapping[str, Architecture])
         row.get("fitted", True),
         row.get("gradient_bytes", 2),
         peak and peak * 2**30,
+        row.get("outside", any(getattr(layout, axis) > 1 for axis in row.get("outside_axes", ()))),
     )
+
+
+def _cluster(row: Mapping[str, Any]) -> Cluster:
+    """The preset; if the row gives `links_per_node`, a node has so many links, not one a device."""
+    preset = find_cluster(row["cluster"])
+    part = row.get("links_per_node", preset.devices_per_node) / preset.devices_per_node
+    between = replace(preset.between, bytes_per_second=part * preset.between.bytes_per_second)
+    return replace(preset, between=between, eager=row.get("eager", False))
 
 
 def _seconds(row: Mapping[str, Any], architecture: Architecture, layout: Layout) -> float:

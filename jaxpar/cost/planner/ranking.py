@@ -15,7 +15,7 @@ class Ranking:
 
     Attributes:
         title: who measured them, and what they are.
-        runs: the runs; some layouts were measured twice.
+        runs: the runs for which the formulas hold; some layouts were measured twice.
     """
 
     title: str
@@ -58,8 +58,15 @@ class Ranking:
 
 @cache
 def rankings() -> tuple[Ranking, ...]:
-    """All sets, in the order of rankings.toml."""
+    """All sets of at least three runs for which the formulas hold, in the order of rankings.toml."""
     sets: dict[str, list[Run]] = {}
-    for run in read_runs("rankings.toml"):
-        sets.setdefault(run.paper, []).append(run)
-    return tuple(Ranking(runs[0].title, tuple(runs)) for runs in sets.values())
+    for run in ranked_runs():
+        if not run.outside:
+            sets.setdefault(run.paper, []).append(run)
+    return tuple(Ranking(its[0].title, tuple(its)) for its in sets.values() if len(its) > 2)
+
+
+@cache
+def ranked_runs() -> tuple[Run, ...]:
+    """All runs of rankings.toml, also those for which the formulas do not hold."""
+    return read_runs("rankings.toml")

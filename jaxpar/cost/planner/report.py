@@ -1,6 +1,7 @@
 """What a search found: as sentences, as plain data for JSON, and as tables for a terminal."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich import box
@@ -10,6 +11,7 @@ from rich.table import Table
 from jaxpar.cost.goodput import HOUR
 from jaxpar.cost.layout import unfit
 from jaxpar.cost.planner.fastest import STRATEGIES, Found, Strategy
+from jaxpar.cost.planner.measured import beyond
 from jaxpar.cost.planner.plan import GB, RESERVE, Plan, show_gb
 from jaxpar.cost.sites import EVERY_STEP, WAYS, Sites, averaging, steps_ratio
 from jaxpar.cost.terms import Term, show_number, total
@@ -17,6 +19,7 @@ from jaxpar.layout import describe
 
 # The kinds of work that the time of a step goes to.
 GROUPS = ("arithmetic", "recomputation", "memory traffic", "links", "host", "bubble")
+EAGER_MATTERS = 0.05
 ASKED = ("data parallel", "ZeRO-3, FSDP", "3D")
 
 
@@ -66,6 +69,7 @@ def to_dict(plan: Plan, explain: bool = False) -> dict[str, Any]:
         **({"advice": plan.advice} if plan.advice else {}),
         "sent_bytes": round(plan.sent_bytes),
         "goodput": plan.failures.goodput,
+        "beyond_what_was_measured": beyond(layout, plan.job.cluster),
         "terms": {
             name: {term.name: _term(term, name, explain) for term in terms}
             for name, terms in sums.items()
@@ -112,11 +116,23 @@ def summary(found: Found) -> Iterator[str]:
     )
     if not first.overlap:
         yield "Nothing overlaps here; --overlap hides most of what can run beside arithmetic."
+    yield from _launches(first)
     yield failures_cost(first)
 
 
+def _launches(plan: Plan) -> Iterator[str]:
+    """A sentence on who launches kernels, where that matters."""
+    eager = replace(plan, job=replace(plan.job, cluster=replace(plan.job.cluster, eager=True)))
+    longer = eager.step_seconds / plan.step_seconds - 1
+    if longer > EAGER_MATTERS:
+        yield (
+            "A step is one compiled program here. Where Python launches each kernel (--eager), "
+            f"the first plan takes {longer:.0%} longer."
+        )
+
+
 def warnings(plan: Plan) -> Iterator[str]:
-    """Sentences about a plan that does not fit, is tight, or offloads."""
+    """Sentences about a plan that does not fit, is tight, offloads, or is like no measured run."""
     device = plan.job.cluster.device
     if not plan.fits:
         yield (
@@ -135,6 +151,8 @@ def warnings(plan: Plan) -> Iterator[str]:
             f"{states} wait on the host, {on_host} for each device; unless it is asked for, this "
             "means that nothing fits without."
         )
+    if news := beyond(plan.layout, plan.job.cluster):
+        yield f"Beyond what was measured (docs/predictions.md): {', '.join(news)}."
 
 
 def show_memory(plan: Plan) -> str:

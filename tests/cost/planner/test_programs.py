@@ -58,7 +58,7 @@ def options(program: str, one: Plan, optimizer: str = "adamw") -> dict[str, str]
 
 
 SHAPES = [
-    {},
+    {"zero": 1},
     {"zero": 3, "remat": "full"},
     {"dp": 64, "zero": 1},
     {"pp": 4, "tp": 4, "dp": 4, "chunks": 4, "zero": 0},
