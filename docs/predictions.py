@@ -26,22 +26,24 @@ their host where a layer's work takes less than the 5 or 6 ms that its launches 
 predicted over published seconds, less 1. MFU counts every query with every key, and nothing that is
 recomputed; where a paper counts otherwise, its figure differs from the one here. The published MFU
 comes first, then the predicted one. Where a paper prints operations or tokens in a second, the
-published seconds are computed from them. Overlap is assumed where the source says so. Models without dropout have attention in one kernel, which keeps no
-scores: "remat none" then takes the same time as "selective". Runs that are "outside" do not count,
-as the formulas do not hold for them; the reasons are in the files.
+published seconds are computed from them. Overlap is assumed where the source says so. Models
+without dropout have attention in one kernel, which keeps no scores: "remat none" then takes the
+same time as "selective". Runs that are "outside" do not count, as the formulas do not hold for
+them; the reasons are in the files.
 """
 RANKING = """
 ## Rankings of layouts
 
 Sets of measured runs of one model on the same devices, which differ in their layout alone
 ([rankings.toml](../jaxpar/cost/planner/rankings.toml), with their sources). Only the round figures
-of hosts and networks were chosen with these runs in view. The correlation is Spearman's, of measured
-and predicted speed: 1 if both orders agree. "Lost" is how much slower the planner's first choice is
-than the fastest run. "Error" is the median of the absolute errors of seconds, and "memory" the median
-of predicted over measured bytes, where these were measured. nanotron keeps more than the formulas
-know: gradients in 16 bits beside those in 32, logits in 12 bytes, and in each layer what tensor
-parallelism has gathered. Of Megatron-LM's programs the formulas give 0.97 to 1.11 of the measured
-memory of large models (Qi et al. below), and too much for models of a few hundred megabytes.
+of hosts and networks were chosen with these runs in view. The correlation is Spearman's, of
+measured and predicted speed: 1 if both orders agree. "Lost" is how much slower the planner's first
+choice is than the fastest run. "Error" is the median of the absolute errors of seconds, and
+"memory" the median of predicted over measured bytes, where these were measured. nanotron keeps more
+than the formulas know: gradients in 16 bits beside those in 32, logits in 12 bytes, and in each
+layer what tensor parallelism has gathered. Of Megatron-LM's programs the formulas give 0.97 to 1.11
+of the measured memory of large models (Qi et al. below), and too much for models of a few hundred
+megabytes.
 """
 
 
@@ -91,9 +93,9 @@ def _ranked() -> str:
     outside = sum(run.outside for run in runs)
     good = sum(one.loss <= 0.1 for one in sets)
     return (
-        f"Of {len(runs)} runs {outside} are outside. Of {len(sets)} sets with three runs or more, the "
-        f"planner's first choice is at most 10% slower than the fastest run in {good}. Medians over "
-        f"the sets: correlation {median(one.correlation for one in sets):.2f}, lost "
+        f"Of {len(runs)} runs {outside} are outside. Of {len(sets)} sets with three runs or more, "
+        f"the planner's first choice is at most 10% slower than the fastest run in {good}. Medians "
+        f"over the sets: correlation {median(one.correlation for one in sets):.2f}, lost "
         f"{median(one.loss for one in sets):.0%}, error {median(one.error for one in sets):.1%}."
     )
 

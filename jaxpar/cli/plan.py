@@ -220,7 +220,7 @@ def plan_training(
         if html:
             from jaxpar.cost.planner.page import page
 
-            write_text("plan", html, page([found.plans[0], other] if other else found.plans))
+            write_text("plan", html, page(found, [found.plans[0], other] if other else found.plans))
     if export:
         _export(found.plans[0], export, optimizer, as_json=as_json)
     else:

@@ -56,6 +56,10 @@ Write = Annotated[
         help="With --cluster: write what was measured, for plan and memory --hardware FILE.toml.",
     ),
 ]
+Diff = Annotated[
+    tuple[Path, Path] | None,
+    typer.Option(metavar="BEFORE AFTER", help="Compare the files of two reports instead."),
+]
 
 
 @app.command("doctor")
@@ -100,18 +104,32 @@ def doctor(
 @app.command("inspect")
 def inspect_program(
     target: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="FILE:FUNCTION", help="A function that returns (program, arguments)."
         ),
-    ],
+    ] = None,
     as_json: AsJson = False,
+    diff: Diff = None,
 ) -> None:
     """Shows what a JAX program sends, stores and computes.
 
     The program finds 8 simulated CPU devices, unless its file or the environment chooses others:
     JAX_PLATFORMS, JAX_NUM_CPU_DEVICES, or a device count in XLA_FLAGS.
+
+    With --diff it shows what differs between two reports that --json has printed, as a table for a
+    terminal or a pull request, and ends with 1 if a figure rose: how often a kind of collective
+    runs over the same axes, the bytes it sends, the bytes held, or flops.
     """
+    if diff and target is None:
+        from jaxpar.inspector.diff import compare, read_figures, table
+
+        with errors_as_bad_use():
+            changes = compare(*map(read_figures, diff))
+        show(as_json, [change.to_dict() for change in changes], table(changes))
+        raise typer.Exit(WRONG if any(change.rose for change in changes) else 0)
+    if diff or target is None:
+        raise BadUseError("inspect: give FILE:FUNCTION, or --diff and the files of two reports")
     from jaxpar.inspector import inspect_path, render
 
     with errors_as_bad_use():

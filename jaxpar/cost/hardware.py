@@ -7,7 +7,7 @@ there. It may name accelerators, links and efficiencies of hardware.toml, or giv
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files

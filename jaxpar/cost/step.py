@@ -32,9 +32,9 @@ from jaxpar.layout import Layout
 # The bytes through memory of a backward pass over those of the forward pass. Where the forward pass
 # reads a and writes b, the backward pass reads a and the gradient of b, and writes that of a.
 BACKWARD_BYTES = 1.5
-# The launches of a layer that is computed again over those of its forward and backward pass. In
-# NVIDIA/Megatron-LM's functional tests (d98e8a64, gpt3_mcore_te_tp1_pp1*) full recomputation makes a
-# step that waits for its host 1.5 times as long on A100, and 2.1 times on H100.
+# The launches of a layer that is computed again over those of its forward and backward pass: in
+# NVIDIA/Megatron-LM's functional tests of a small GPT (d98e8a64) full recomputation makes a step
+# that waits for its host 1.5 times as long on A100, and 2.1 times on H100.
 EAGER_AGAIN = 0.5
 # For each parameter Adam reads and writes 12 bytes, and writes the parameter in 16 bits; it reads
 # the gradient, too.

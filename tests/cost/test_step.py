@@ -219,7 +219,7 @@ def test_a_device_waits_for_a_host_that_launches_each_kernel() -> None:
     reached = replace(IDEAL.efficiency, eager_layer_seconds=5e-3)
     eager = replace(IDEAL, efficiency=reached, eager=True)
     small, large = Layout(tp=8, sequence_parallel=True), Layout(microbatch=8)
-    # 64 microbatches of 32 layers: where layers take far less than 5 ms, the host is all that counts.
+    # 64 microbatches of 32 layers: where layers take far less than 5 ms, only the host counts.
     quick = seconds(small, replace(LLAMA, hidden=512, ffn=512, heads=8, kv_heads=8), eager)
     assert sum(quick.values()) == pytest.approx(64 * 32 * 5e-3, rel=0.05)
     again = seconds(replace(small, remat="full"), LLAMA, eager)

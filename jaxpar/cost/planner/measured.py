@@ -39,7 +39,7 @@ def _measured() -> dict[str, tuple[frozenset[str], int]]:
 
 
 def _kind(cluster: Cluster) -> str:
-    """ "hopper" for "hopper-tuned", too: the same chip."""
+    """The chip alone: that of "hopper-tuned" is "hopper"."""
     return cluster.efficiency.kind.partition("-")[0]
 
 

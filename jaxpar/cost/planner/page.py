@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from jaxpar.cost.planner.fastest import Found
 from jaxpar.cost.planner.plan import GB, Plan, show_gb
 from jaxpar.cost.planner.report import (
     failures_cost,
@@ -10,6 +11,8 @@ from jaxpar.cost.planner.report import (
     show_memory,
     show_seconds,
     spent,
+    strategies,
+    summary,
     warnings,
 )
 from jaxpar.cost.terms import Term
@@ -18,11 +21,12 @@ from jaxpar.drawing.pages import inline, render
 from jaxpar.layout import describe
 
 
-def page(plans: Sequence[Plan]) -> str:
+def page(found: Found, plans: Sequence[Plan]) -> str:
     """The page's text; it loads nothing.
 
     Args:
-        plans: best first; all on the same cluster.
+        found: what a search found, for the reasons and the strategies.
+        plans: those to draw, best first; all on the same cluster.
     """
     titles = [f"{number}. {describe(plan.layout)}" for number, plan in enumerate(plans, 1)]
     device_bytes = plans[0].job.cluster.device.memory_bytes
@@ -31,6 +35,8 @@ def page(plans: Sequence[Plan]) -> str:
         "plans.html",
         heading=heading(plans[0]),
         plans=[_row(number, plan) for number, plan in enumerate(plans, 1)],
+        reasons=list(summary(found)),
+        strategies=list(strategies(found)),
         device_memory=show_gb(device_bytes),
         memory=inline(_memory(titles, plans, device_bytes).to_svg()),
         time=inline(_time(titles, plans).to_svg()),

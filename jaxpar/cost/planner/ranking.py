@@ -58,7 +58,7 @@ class Ranking:
 
 @cache
 def rankings() -> tuple[Ranking, ...]:
-    """All sets of at least three runs for which the formulas hold, in the order of rankings.toml."""
+    """All sets with three runs or more that the formulas hold for, in the order of the file."""
     sets: dict[str, list[Run]] = {}
     for run in ranked_runs():
         if not run.outside:

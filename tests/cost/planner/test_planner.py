@@ -263,8 +263,9 @@ def test_json_has_the_names_that_were_promised() -> None:
 
 def test_the_page_is_whole_safe_and_alone() -> None:
     job = replace(NODES, architecture=replace(LLAMA, name="<script>alert(1)</script>"))
-    found = explore(job, {}, top=3).plans
-    text, tags = page(found), []
+    search = explore(job, {}, top=3)
+    found = search.plans
+    text, tags = page(search, found), []
 
     class Tags(HTMLParser):
         def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -275,6 +276,7 @@ def test_the_page_is_whole_safe_and_alone() -> None:
     assert "script" not in tags and "link" not in tags
     assert tags.count("svg") == 2 and tags.count("details") == 3
     assert text.isascii() and "url(" not in text
+    assert "First of " in text and "ZeRO-3, FSDP" in text and "how it compares" in text
     for plan in found:
         assert describe(plan.layout) in text
         assert all(term.filled.split("*")[0] in text for term in plan.memory)
