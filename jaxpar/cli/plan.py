@@ -118,6 +118,9 @@ Top = Annotated[int, whole("The number of plans to show.")]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Show every term of the first plan, with its formula.")
 ]
+Schedules = Annotated[
+    bool, typer.Option("--schedules", help="Show the first plan under each pipeline schedule.")
+]
 Compare = Annotated[
     str | None,
     typer.Option(metavar="SIZES", help="Show the first plan beside the best of this mesh."),
@@ -167,6 +170,7 @@ def plan_training(
     line: Line = None,
     top: Top = 10,
     explain: Explain = False,
+    schedules: Schedules = False,
     compare: Compare = None,
     html: Html = None,
     export: Export = None,
@@ -224,7 +228,8 @@ def plan_training(
     if export:
         _export(found.plans[0], export, optimizer, as_json=as_json)
     else:
-        _show(found, other, joined, explain=explain, as_json=as_json)
+        with errors_as_bad_use():
+            _show(found, other, joined, explain, schedules, as_json)
 
 
 def _sites(count: int | None, gigabits: float | None) -> Sites | None:
@@ -278,18 +283,25 @@ def _command(plan: Plan, program: str, optimizer: str) -> tuple[str, Iterable[st
 
 
 def _show(
-    found: Found, other: Plan | None, sites: Sites | None, *, explain: bool, as_json: bool
+    found: Found,
+    other: Plan | None,
+    sites: Sites | None,
+    explain: bool,
+    schedules: bool,
+    as_json: bool,
 ) -> None:
     from jaxpar.cost.planner import report
 
     plans = [found.plans[0], other] if other else found.plans
     if as_json:
-        more = {"sites": report.sites_rows(plans[0], sites)} if sites else {}
+        more: dict[str, Any] = {"sites": report.sites_rows(plans[0], sites)} if sites else {}
+        more |= {"schedules": report.schedules_rows(plans[0])} if schedules else {}
         print_json({"plans": [report.to_dict(plan, explain) for plan in plans]} | more)
         return
     parts = [report.compare(plans)] if other else []
     parts += [report.explain(plans[0])] if explain else []
     parts = parts or [report.render(found)]
     parts += [report.sites_table(plans[0], sites)] if sites else []
+    parts += [report.schedules_table(plans[0])] if schedules else []
     # A model's name may have brackets, which are markup to rich.
     console().print(*parts, sep="\n\n", markup=False)

@@ -88,6 +88,17 @@ def test_what_no_measured_run_has_is_marked(run: Any) -> None:
     assert "tp across nodes" in output
 
 
+def test_the_first_plan_under_each_schedule(run: Any) -> None:
+    staged = ("plan", "--model", "llama3-70b", "--devices", "64", "--mesh", "pp=4,dp=2,tp=8")
+    ended = run(*staged, "--batch", "64", "--schedules", "--top", "1")
+    assert "pp=4,dp=2,tp=8 under each schedule:" in ended.out and "zb-h1 " in ended.out
+    assert max(map(len, ended.out.splitlines())) <= 80
+    rows = run(*staged, "--batch", "64", "--schedules", "--json").json["schedules"]
+    assert {"gpipe", "1f1b", "zb-v"} <= {row["name"] for row in rows}
+    refused = run("plan", "--devices", "8", "--mesh", "dp=8", "--schedules")
+    assert refused.code == 2 and "--schedules with dp=8: it has no pipeline" in refused.err
+
+
 def test_json_has_plans_best_first(run: Any) -> None:
     found = run(*LLAMA, "--json").json["plans"]
     assert len(found) == 10

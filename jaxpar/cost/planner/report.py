@@ -13,6 +13,7 @@ from jaxpar.cost.layout import unfit
 from jaxpar.cost.planner.fastest import STRATEGIES, Found, Strategy
 from jaxpar.cost.planner.measured import beyond
 from jaxpar.cost.planner.plan import GB, RESERVE, Plan, show_gb
+from jaxpar.cost.planner.schedules import under_schedules
 from jaxpar.cost.sites import EVERY_STEP, WAYS, Sites, averaging, steps_ratio
 from jaxpar.cost.terms import Term, show_number, total
 from jaxpar.layout import describe
@@ -349,6 +350,39 @@ def compare(plans: Sequence[Plan]) -> RenderableType:
     ratio = slower.step_seconds / faster.step_seconds
     verdict = f"{faster.layout.mesh} is {ratio:.2f} times as fast as {slower.layout.mesh}."
     return Group(heading(first), table, verdict)
+
+
+def schedules_table(plan: Plan) -> RenderableType:
+    """The first plan under each pipeline schedule."""
+    table = _table("schedule", "step", "bubble", "in flight", "memory\nGB")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    problems = []
+    for one in under_schedules(plan):
+        if one.problem:
+            problems.append(f"{one.name}: {one.problem}.")
+            continue
+        table.add_row(
+            one.name,
+            show_seconds(one.step_seconds),
+            f"{one.bubble:.1%}",
+            f"{one.in_flight:g}",
+            f"{one.memory_bytes / GB:,.1f}",
+        )
+    note = (
+        "By simulation of equal stages. In flight: the most microbatches whose activations a "
+        "device keeps. The library trains with each of them: `jaxpar train --schedule NAME`."
+    )
+    return Group(f"{plan.layout.mesh} under each schedule:", table, "", note, *problems)
+
+
+def schedules_rows(plan: Plan) -> list[dict[str, Any]]:
+    """The same as plain data for JSON, a row for each schedule that can run."""
+    return [
+        {name: value for name, value in vars(one).items() if name != "problem"}
+        for one in under_schedules(plan)
+        if not one.problem
+    ]
 
 
 def _plans_table(plans: Sequence[Plan]) -> Table:
