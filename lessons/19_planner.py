@@ -414,22 +414,23 @@ assert sum(one.loss == 0 for one in sets) == 22 and sum(one.loss <= 0.1 for one 
 assert median(one.error for one in sets) < 0.08
 
 # %% [markdown]
-# Half of the runs are predicted within 5%, and the worst is off by 22%. `docs/predictions.md` in the
-# repository lists all of them with their sources. It also predicts the runs of each paper with what
-# is fitted to the other papers. Then the median error of a paper is 0.3 to 19%, and the worst error
-# is 22%. So **plans that differ by less than a tenth count as equal**, and both should be tried.
+# Half of the runs are predicted within 5%, and the worst is off by 22%. `docs/predictions.md` in
+# the repository lists all of them with their sources. It also predicts the runs of each paper with
+# what is fitted to the other papers. Then the median error of a paper is 0.3 to 19%, and the worst
+# error is 22%. So **plans that differ by less than a tenth count as equal**, and both should be
+# tried.
 #
-# A planner must above all put plans in the right order. Two teams have published sets of runs of one
-# model on the same devices, which differ in their layout alone. The page has 28 such sets, of 318
-# runs. In 22 of them the layout that the library calls the fastest is the fastest, and in 26 it is
-# at most a tenth slower than the fastest. The page also says which runs of theirs do not count,
+# A planner must above all put plans in the right order. Two teams have published sets of runs of
+# one model on the same devices, which differ in their layout alone. The page has 28 such sets, of
+# 318 runs. In 22 of them the layout that the library calls the fastest is the fastest, and in 26 it
+# is at most a tenth slower than the fastest. The page also says which runs of theirs do not count,
 # because the network or the program did something that no formula here describes.
 #
 # One thing these sets show is the **host**. In PyTorch without compilation, Python launches each
 # kernel, and for the forward and backward pass of one layer that takes it about 5 ms, whatever the
-# layer's size. With a small microbatch, or a layer that is split over tp=8, the device is done sooner
-# and waits. `jaxpar plan --eager` counts this. A compiled JAX program launches the whole step at
-# once.
+# layer's size. With a small microbatch, or a layer that is split over tp=8, the device is done
+# sooner and waits. `jaxpar plan --eager` counts this. A compiled JAX program launches the whole
+# step at once.
 #
 # ## On real hardware
 #
@@ -487,9 +488,9 @@ assert 76 < sharded_gradients.memory_bytes / 1e9 < 77
 # %% [markdown]
 # For their mesh the formulas give 6% fewer TFLOP/s than published. The planner's own takes 7% less
 # time: it splits positions, too, and sends keys and values around a ring (lesson 14). By the rule
-# above that is no difference. With ZeRO-1 their mesh would need more than 80 GB. But their run sharded the
-# gradients as well, for which the formulas of ZeRO-2 give 76 GB, and it freed tensors early, which
-# our formulas do not know (section 3.3.2 of the paper).
+# above that is no difference. With ZeRO-1 their mesh would need more than 80 GB. But their run
+# sharded the gradients as well, for which the formulas of ZeRO-2 give 76 GB, and it freed tensors
+# early, which our formulas do not know (section 3.3.2 of the paper).
 #
 # ### A convention of counting
 #

@@ -11,21 +11,21 @@ Save it while `jaxpar` runs, or check it with `jaxpar check faster_plan`.
 # For example, where other results may be as right:
 #   faster_plan({"pp": 2, "dp": 2, "fsdp": 1, "tp": 32, "chunks": 1, "microbatch": 1, "remat":
 #       "none"}, {"model": "llama2-7b", "layers": 32, "hardware": "a100", "devices_per_node": 8,
-#       "devices": 128, "batch": 128, "sequence": 2048}, {"arithmetic": 0.432, "recomputation":
-#       0.0106, "memory traffic": 0.0207, "pp": 0.00176, "dp": 0.0115, "fsdp": 0.0, "tp": 1.39,
-#       "bubble": 0.0284}) -> {"pp": 2, "dp": 8, "fsdp": 1, "tp": 8, "chunks": 1, "microbatch": 1,
+#       "devices": 128, "batch": 128, "sequence": 2048}, {"arithmetic": 0.466, "recomputation":
+#       0.00829, "memory traffic": 0.0207, "pp": 0.00116, "dp": 0.0112, "fsdp": 0.0, "tp": 1.37,
+#       "bubble": 0.0286}) -> {"pp": 2, "dp": 8, "fsdp": 1, "tp": 8, "chunks": 1, "microbatch": 1,
 #       "remat": "none"}
 #   faster_plan({"pp": 4, "dp": 1, "fsdp": 1, "tp": 8, "chunks": 1, "microbatch": 8, "remat":
 #       "full"}, {"model": "llama2-70b", "layers": 80, "hardware": "b200", "devices_per_node": 8,
 #       "devices": 32, "batch": 8, "sequence": 2048}, {"arithmetic": 0.182, "recomputation":
-#       0.0623, "memory traffic": 0.0155, "pp": 0.000808, "dp": 0.0, "fsdp": 0.0, "tp": 0.0767,
-#       "bubble": 0.974}) -> {"pp": 4, "dp": 1, "fsdp": 1, "tp": 8, "chunks": 1, "microbatch": 1,
+#       0.0621, "memory traffic": 0.0155, "pp": 0.000506, "dp": 0.0, "fsdp": 0.0, "tp": 0.0767,
+#       "bubble": 0.972}) -> {"pp": 4, "dp": 1, "fsdp": 1, "tp": 8, "chunks": 1, "microbatch": 1,
 #       "remat": "full"}
 #   faster_plan({"pp": 4, "dp": 2, "fsdp": 1, "tp": 8, "chunks": 1, "microbatch": 2, "remat":
 #       "full"}, {"model": "llama3-70b", "layers": 80, "hardware": "h100", "devices_per_node": 8,
-#       "devices": 64, "batch": 384, "sequence": 4096}, {"arithmetic": 21.7, "recomputation":
-#       7.08, "memory traffic": 0.703, "pp": 0.0389, "dp": 0.0628, "fsdp": 0.0, "tp": 7.36,
-#       "bubble": 1.11}) -> {"pp": 4, "dp": 2, "fsdp": 1, "tp": 8, "chunks": 1, "microbatch": 2,
+#       "devices": 64, "batch": 384, "sequence": 4096}, {"arithmetic": 22.5, "recomputation":
+#       7.35, "memory traffic": 0.703, "pp": 0.0244, "dp": 0.0608, "fsdp": 0.0, "tp": 7.36,
+#       "bubble": 1.14}) -> {"pp": 4, "dp": 2, "fsdp": 1, "tp": 8, "chunks": 1, "microbatch": 2,
 #       "remat": "none"}
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,

@@ -33,6 +33,10 @@ LATE = "handed in late"
 NO_FOLDER = "the student has no folder"
 # What browsers, file managers and people add to the name of a file.
 _ADDED = r"(?:[ ._-]*(?:\(\d+\)|\d{1,3}|copy|final|fixed|new|v\d+))*(?:\.(?:py|txt|ipynb))+"
+# How a stub ends: nothing stands between its docstring and this. No text of a student is parsed.
+_STUB_END = re.compile(
+    rb'"""\n    raise NotImplementedError\((?:"[^"\n]*"|\n        "[^"\n]*"\n    )\)\s*\Z'
+)
 
 
 @dataclass(frozen=True)
@@ -196,12 +200,20 @@ def _checked(name: str, source: bytes) -> Submission | SubmissionError:
 
 
 def _the_answer(found: list[_Found]) -> Submission | SubmissionError:
-    """Returns the answer if there is one alone, or if all are the same."""
-    first, *others = found
+    """Returns the answer if there is one alone, or if all are the same.
+
+    Stubs are none where something is written elsewhere: in the notebook of a lesson, say, whose
+    exercises were solved in files.
+    """
+    first, *others = [one for one in found if not _is_stub(one)] or found
     different = next((one for one in others if _bytes(one) != _bytes(first)), None)
     if different is not None:
         return SubmissionError(f"handed in twice: {first.where} and {different.where}")
     return first.answer
+
+
+def _is_stub(found: _Found) -> bool:
+    return isinstance(found.answer, Submission) and bool(_STUB_END.search(found.answer.source))
 
 
 def _bytes(found: _Found) -> object:

@@ -20,11 +20,13 @@ try:
         learn,
         load,
         memory,
+        notebook,
         plan,
         report,
         schedule,
         serve,
         similarity,
+        step,
         tools,
         train,
     )

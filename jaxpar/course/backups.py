@@ -1,4 +1,4 @@
-"""Puts a stub back, after a copy of the learner's file was written."""
+"""Numbered copies of what the learner wrote, and `reset`, which puts a stub back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def reset(course: Course, row: Exercise) -> Path | None:
     stub = original(row)
     backup = None
     if path.exists() and (data := _read(path)) != stub:
-        backup = _back_up(course.state / "backups", row.id, data)
+        backup = back_up(course, path.name, data, "reset")
     try:
         write_atomically(path, stub, public=True)
     except OSError as error:
@@ -39,11 +39,22 @@ def _read(path: Path) -> bytes:
         ) from None
 
 
-def _back_up(folder: Path, id: str, data: bytes) -> Path:
-    """Writes `data` under the next free number, and reads it back."""
+def back_up(course: Course, name: str, data: bytes, verb: str) -> Path:
+    """Writes a copy of a file under the next free number, and reads it back.
+
+    Args:
+        course: where backups are kept.
+        name: what the file is called.
+        data: what is in it.
+        verb: what is about to replace it; the message of an error begins with it.
+
+    Raises:
+        BadUseError: the copy could not be written.
+    """
+    folder = course.state / "backups"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        backup = _reserve(folder, id)
+        backup = _reserve(folder, Path(name))
         try:
             write_atomically(backup, data)
         except OSError:
@@ -54,16 +65,16 @@ def _back_up(folder: Path, id: str, data: bytes) -> Path:
         return backup
     except OSError as error:
         raise BadUseError(
-            f"reset: no backup could be written in {folder} ({error.strerror}); "
+            f"{verb}: no backup could be written in {folder} ({error.strerror}); "
             "your file is as it was"
         ) from None
 
 
-def _reserve(folder: Path, id: str) -> Path:
-    """Creates the first free name, so that two resets never share a number."""
+def _reserve(folder: Path, name: Path) -> Path:
+    """Creates the first free name, so that two copies never share a number."""
     number = 1
     while True:
-        backup = folder / f"{id}.{number}.py"
+        backup = folder / f"{name.stem}.{number}{name.suffix}"
         try:
             backup.touch(exist_ok=False)
             return backup

@@ -84,6 +84,14 @@ class LearnerRecord:
             return ""
         return self._write("bests", verdict.exercise, str(found.value))
 
+    def cell(self, id: str) -> str | None:
+        """The digest of what a notebook last wrote into the file of an exercise."""
+        return self._read("cells", id)
+
+    def remember_cell(self, id: str, digest: str) -> str:
+        """Records the digest of what a notebook writes into the file of an exercise."""
+        return self._write("cells", id, digest)
+
     def _read(self, kind: str, id: str) -> str | None:
         if (kind, id) in self._unwritten:
             return self._unwritten[kind, id]

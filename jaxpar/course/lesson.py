@@ -24,6 +24,7 @@ from rich.text import Text
 from jaxpar.course.catalog import lesson
 from jaxpar.course.command import command
 from jaxpar.course.keyboard import is_interactive
+from jaxpar.course.notebook.kernel import in_kernel, show_table
 from jaxpar.course.pager import Pager, ReaderLeft
 from jaxpar.course.wrapping import Code
 from jaxpar.inspector import Report, render
@@ -46,13 +47,20 @@ def show(*functions: Callable[..., Any]) -> None:
 
 def table(title: str, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Prints a table; the numbers of a column are aligned and have equally many decimals."""
-    shown = Table(box=box.SIMPLE_HEAD)
     columns = list(zip(*rows, strict=True))
-    for header, column in zip(headers, columns, strict=True):
-        numbers = all(isinstance(value, int | float) for value in column)
-        shown.add_column(header, justify="right" if numbers else "left")
-    for row in zip(*map(_cells_of_column, columns), strict=True):
+    numeric = [all(isinstance(value, int | float) for value in column) for column in columns]
+    cells = list(zip(*map(_cells_of_column, columns), strict=True))
+    shown = Table(box=box.SIMPLE_HEAD)
+    for header, right in zip(headers, numeric, strict=True):
+        shown.add_column(header, justify="right" if right else "left")
+    for row in cells:
         shown.add_row(*row)
+    if in_kernel():
+        plain = Console(color_system=None, force_jupyter=False, width=WIDTH)
+        with plain.capture() as text:
+            plain.print(title, shown)
+        show_table(title, headers, cells, numeric, text.get())
+        return
     _console().print(Text(title, "bold"), shown)
 
 

@@ -1,13 +1,13 @@
-"""Pictures of lessons: printed as lines, and written as SVG files in the course folder."""
+"""Pictures of lessons: as lines and an SVG file in the course folder, or in a notebook."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TypeVar
 
 from jaxpar.course.catalog import BadUseError
 from jaxpar.course.folder import find_course
+from jaxpar.course.notebook.kernel import in_kernel, show
 from jaxpar.drawing.bars import Bars
 from jaxpar.drawing.curves import Curves, Points, Roofline
 from jaxpar.drawing.elements import printable
@@ -16,17 +16,19 @@ from jaxpar.drawing.layout import Panels
 from jaxpar.drawing.schedule import Timeline
 from jaxpar.files import write_atomically
 
-Picture = TypeVar("Picture", Panels, Timeline, Lanes, Bars, Curves, Points, Roofline)
+Picture = Panels | Timeline | Lanes | Bars | Curves | Points | Roofline
 
 
-def draw(name: str, picture: Picture) -> Picture:
+def draw(name: str, picture: Picture) -> None:
     """Prints a picture, and writes it to pictures/NAME.svg in the course folder.
 
-    Returns the picture, so that a notebook shows it too.
+    A notebook shows it in colour instead.
     """
+    if in_kernel():
+        show("image/svg+xml", picture.to_svg(), picture.to_text())
+        return
     text = printable(picture.to_text(), sys.stdout.encoding)
     print(f"{text}\n\n{_write(name, picture.to_svg())}\n")
-    return picture
 
 
 def _write(name: str, svg: str) -> str:

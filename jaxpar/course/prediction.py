@@ -12,6 +12,8 @@ import re
 from fractions import Fraction
 from typing import Literal
 
+from jaxpar.grading.verdict import Measured
+
 Kind = Literal["bytes", "seconds", "count"]
 
 UNITS: dict[Kind, dict[str, int | Fraction]] = {
@@ -61,6 +63,13 @@ def parse_quantity(text: str, kind: Kind) -> Fraction:
     raise ValueError(
         f"prediction: received {text.strip()!r}; {EXAMPLES[kind]}; press Enter alone to skip"
     )
+
+
+def outcome(predicted: int | None, measured: Measured | None) -> str:
+    """Says whether it was predicted what each device sends; nothing if no prediction was made."""
+    if predicted is None or measured is None or measured.quantity != "wire_bytes":
+        return ""
+    return "As you predicted." if predicted == measured.value else "That is not what you predicted."
 
 
 def _value(node: ast.expr) -> Fraction:

@@ -18,6 +18,7 @@ from jaxpar.course.catalog import used_by
 from jaxpar.course.command import command
 from jaxpar.course.links import with_links
 from jaxpar.course.listing import bar, cursor_lines, headings, plain_table
+from jaxpar.course.prediction import outcome
 from jaxpar.course.session import Session
 from jaxpar.course.solution import solution
 from jaxpar.course.typed_words import WORDS
@@ -148,10 +149,8 @@ def _verdict(
         yield from (Text(line) for line in plain_lines(verdict, predicted, session.best))
     else:
         yield render(verdict, predicted, session.best)
-    found = verdict.measured
-    if predicted is not None and found and found.quantity == "wire_bytes":
-        right = predicted == found.value
-        yield Text("As you predicted." if right else "That is not what you predicted.")
+    if line := outcome(predicted, verdict.measured):
+        yield Text(line)
 
 
 def _last_lines(printed: str) -> str:

@@ -254,6 +254,19 @@ def test_two_cells_for_one_exercise_are_told_by_their_numbers(anna: Path) -> Non
     assert refused == "handed in twice: lab.ipynb, cell 2 and lab.ipynb, cell 3"
 
 
+STUB = 'def scatter(x):\n    """Scatters.\n    """\n    raise NotImplementedError("write it")\n'
+
+
+def test_the_stubs_in_a_lesson_s_notebook_do_not_compete_with_answers(anna: Path) -> None:
+    _put(anna / "notebooks/02.ipynb", _notebook(f"%%exercise scatter\n{STUB}"))
+    assert read_handin(work_in(anna), WANTED).files["scatter"].source.endswith(STUB.encode())
+    _put(anna / "scatter.py", b"x = 1\n")
+    assert read_handin(work_in(anna), WANTED).files["scatter"].source == b"x = 1\n"
+    left_over = STUB.replace("    raise", "    return x\n    raise")
+    _put(anna / "notebooks/02.ipynb", _notebook(f"%%exercise scatter\n{left_over}"))
+    assert "handed in twice" in read_handin(work_in(anna), WANTED).refused["scatter"]
+
+
 @pytest.mark.parametrize("data", [b"[" * 100_000, b"[]", b'{"cells": [1]}', b"\xff", b""])
 def test_no_notebook_breaks_the_reader(anna: Path, data: bytes) -> None:
     _put(anna / "lab.ipynb", data)

@@ -33,10 +33,10 @@ def test_draw_prints_a_picture_and_writes_it_beside_the_lessons(
     (tmp_path / "lessons").mkdir()
     monkeypatch.chdir(tmp_path / "lessons")
     picture = PICTURES[kind]
-    assert draw("one", picture) is picture
+    draw("one", picture)
     assert (tmp_path / "pictures" / "one.svg").read_text() == picture.to_svg()
     assert capsys.readouterr().out == f"{picture.to_text()}\n\n(in colour: pictures/one.svg)\n\n"
-    assert picture._repr_svg_() == picture.to_svg()  # what a notebook shows
+    assert picture._repr_svg_() == picture.to_svg()  # what a notebook shows of it
 
 
 def test_draw_says_when_it_cannot_write(

@@ -1,0 +1,1 @@
+"""Notebooks: exercises that are written in cells, and lessons as notebooks."""
