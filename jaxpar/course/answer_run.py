@@ -77,8 +77,8 @@ class AnswerRun:
         holders = only_holders([[*shards.values()] for shards in given.values()])
         yield from self._pictures(given, holders)
         yield from ("", *([LETTERS] if holders else []), RUNS)
-        function = self._function()
-        with _only_their_lines(self.submission.path):
+        function = answer_function(self.submission, self.contract.id)
+        with only_their_lines(self.submission.path):
             results = sharded_call(function, case)(*drawn)
             found = {f"result{place}": np.asarray(array) for place, array in results.items()}
         returned = {name: _by_device(case, array) for name, array in found.items()}
@@ -93,8 +93,8 @@ class AnswerRun:
 
     def _specs(self, case: Case) -> Iterator[str]:
         yield from ("", RUNS)
-        function = self._function()
-        with _only_their_lines(self.submission.path):
+        function = answer_function(self.submission, self.contract.id)
+        with only_their_lines(self.submission.path):
             specs = partition_specs.returned(function, case)
         wrong = partition_specs.complaint(case, specs)
         if wrong:
@@ -117,9 +117,9 @@ class AnswerRun:
         chosen = sorted(answered, key=lambda call: len(repr(call)))[:CALLS]
         yield f"{self.contract.id} with {len(chosen)} of the calls that are judged"
         yield from ("", RUNS)
-        function = self._function()
+        function = answer_function(self.submission, self.contract.id)
         for args, kwargs in chosen:
-            with _only_their_lines(self.submission.path):
+            with only_their_lines(self.submission.path):
                 result = function(*copy.deepcopy(args), **copy.deepcopy(kwargs))
             words = in_words(self.contract, (args, kwargs))
             yield ""
@@ -137,15 +137,20 @@ class AnswerRun:
             yield f"{words} = {rows!r}"
             yield f"cannot be drawn: {error}"
 
-    def _function(self) -> Callable[..., Any]:
-        """Runs the learner's file, and returns the function of the exercise."""
-        module = ModuleType("answer")
-        module.__dict__["__file__"] = str(self.submission.path)
-        with _only_their_lines(self.submission.path):
-            exec(compile(self.submission.text, self.submission.path, "exec"), module.__dict__)
-            if not inspect.isfunction(function := vars(module).get(self.contract.id)):
-                raise NameError(f"the file defines no function named {self.contract.id}")
-        return function
+
+def answer_function(submission: Submission, id: str) -> Callable[..., Any]:
+    """Runs the learner's file, and returns the function of the exercise.
+
+    Raises:
+        LearnerError: the file raised an exception, or defines no such function.
+    """
+    module = ModuleType("answer")
+    module.__dict__["__file__"] = str(submission.path)
+    with only_their_lines(submission.path):
+        exec(compile(submission.text, submission.path, "exec"), module.__dict__)
+        if not inspect.isfunction(function := vars(module).get(id)):
+            raise NameError(f"the file defines no function named {id}")
+    return function
 
 
 def _elements(case: Case) -> int:
@@ -172,7 +177,7 @@ def _by_device(case: Case, stacked: np.ndarray) -> dict[str, np.ndarray]:
 
 
 @contextlib.contextmanager
-def _only_their_lines(path: Path) -> Iterator[None]:
+def only_their_lines(path: Path) -> Iterator[None]:
     """Turns an exception into a `LearnerError` with the lines of this file."""
     try:
         yield
