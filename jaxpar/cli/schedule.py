@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,8 @@ from jaxpar.course.catalog import BadUseError
 
 if TYPE_CHECKING:
     from jaxpar.drawing.schedule import Track
-    from jaxpar.schedules import Costs, Table
+    from jaxpar.schedules import Table
+    from jaxpar.schedules.search import Found
 
 STAGES, MICROBATCHES, MOST_FORWARDS = 4, 8, 300_000
 NAMES = "naive, gpipe, 1f1b, interleaved, breadth-first, zb-h1, zb-h2, zb-v, dualpipe-v"
@@ -38,7 +39,12 @@ Chunks = Annotated[
     ),
 ]
 Cost = Annotated[
-    str, typer.Option(metavar="TIMES", help="The time of a cell of each kind; P is a transfer.")
+    str,
+    typer.Option(
+        metavar="TIMES",
+        help="The time of a cell of each kind; P is a transfer. With --search, B is I+W, or I and "
+        "W are half of B, where only one side is given.",
+    ),
 ]
 ToCsv = Annotated[
     Path | None, typer.Option("--csv", metavar="FILE", help="Write the table to a CSV file.")
@@ -53,6 +59,31 @@ FromCsv = Annotated[
 ]
 ToSvg = Annotated[
     Path | None, typer.Option("--svg", metavar="FILE", help="Draw it in an SVG file, too.")
+]
+Search = Annotated[
+    bool,
+    typer.Option(
+        "--search",
+        help="Search the shortest schedule with one stage on each device, and compare it with the "
+        "published ones.",
+    ),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="With --search: the most microbatches in flight on a device, until W; as many as "
+        "devices unless given.",
+    ),
+]
+Span = Annotated[
+    bool,
+    typer.Option(
+        "--span",
+        help="With --search: shorten the longest time from a device's own first cell to its last, "
+        "as if no device waited for the others between two steps.",
+    ),
 ]
 Beside = Annotated[
     str | None,
@@ -71,6 +102,9 @@ def draw_schedule(
     source: FromCsv = None,
     svg: ToSvg = None,
     beside: Beside = None,
+    search: Search = False,
+    limit: Limit = None,
+    span: Span = False,
     as_json: AsJson = False,
 ) -> None:
     """Draws a pipeline schedule: what each device does when, its bubble, and what is in flight.
@@ -80,23 +114,29 @@ def draw_schedule(
     input) and W (gradient of the weights). In an empty cell the device is idle.
     """
     from jaxpar.drawing.schedule import Timeline, Track
-    from jaxpar.schedules import simulate, to_ticks
+    from jaxpar.schedules import Costs, simulate, to_ticks
     from jaxpar.schedules.files import BrokenTableError
     from jaxpar.schedules.generators import LOOPED
 
     sizes = {"stages": stages, "microbatches": microbatches, "chunks": chunks}
     try:
-        costs = _costs(cost)
-        table = _read(source, sizes, name, csv) if source else _make(name, sizes, beside)
-        title = source.name if source else name or ""
-        tracks = [Track(title, simulate(table, costs), name or "")]
+        costs, found = _costs(cost), None
+        if search:
+            _refuse_with_search(name, source, None if beside in LOOPED else chunks)
+            found = _search(sizes, limit, _with_both_backwards(costs), span)
+            tracks = [Track("searched", found.simulation)]
+        else:
+            _refuse_without_search(limit, span)
+            table = _read(source, sizes, name, csv) if source else _make(name, sizes, beside)
+            title = source.name if source else name or ""
+            tracks = [Track(title, simulate(table, Costs(**costs)), name or "")]
         if beside:
             tracks.append(tracks[0].rival(beside, chunks if beside in LOOPED else None))
         if csv:
-            write_text("schedule", csv, to_ticks(table).to_csv())
+            write_text("schedule", csv, to_ticks(tracks[0].simulation.table).to_csv())
         if svg:
             write_text("schedule", svg, Timeline(tuple(tracks)).to_svg())
-        _show(tracks, as_json)
+        _show(tracks, found, as_json)
     except BrokenTableError as error:
         if not as_json:
             raise BadUseError(str(error)) from None
@@ -104,6 +144,46 @@ def draw_schedule(
         raise typer.Exit(BAD_USE) from None
     except ValueError as error:
         raise BadUseError(str(error)) from None
+
+
+def _refuse_with_search(name: str | None, source: Path | None, chunks: int | None) -> None:
+    given = {"NAME": name, "--from": source, "--chunks": chunks}
+    for option, value in given.items():
+        if value is not None:
+            raise ValueError(
+                f"schedule: both --search and {option}; what is searched has one stage on each "
+                "device and is compared with all published ones that have; use one"
+            )
+
+
+def _refuse_without_search(limit: int | None, span: bool) -> None:
+    for option, is_given in {"--limit": limit is not None, "--span": span}.items():
+        if is_given:
+            raise ValueError(
+                f"schedule: {option} without --search; a schedule that has a name keeps what it "
+                f"keeps; add --search, or leave {option} out"
+            )
+
+
+def _search(
+    sizes: dict[str, int | None], limit: int | None, costs: dict[str, float], span: bool
+) -> Found:
+    from jaxpar.schedules import Costs
+    from jaxpar.schedules.search import search_schedule
+
+    devices = sizes["stages"] or STAGES
+    microbatches = sizes["microbatches"] or MICROBATCHES
+    return search_schedule(devices, microbatches, limit, Costs(**costs), span=span)
+
+
+def _with_both_backwards(costs: dict[str, float]) -> dict[str, float]:
+    """The same costs where a whole backward takes as long as its halves, if one side is missing."""
+    given = costs.keys() & {"B", "I", "W"}
+    if given == {"B"}:
+        return costs | {"I": costs["B"] / 2, "W": costs["B"] / 2}
+    if given and "B" not in given:
+        return costs | {"B": costs.get("I", 1) + costs.get("W", 1)}
+    return costs
 
 
 def _make(name: str | None, sizes: dict[str, int | None], beside: str | None) -> Table:
@@ -143,7 +223,7 @@ def _read(path: Path, sizes: dict[str, int | None], name: str | None, csv: Path 
     return table
 
 
-def _costs(text: str) -> Costs:
+def _costs(text: str) -> dict[str, float]:
     from dataclasses import fields
 
     from jaxpar.schedules import Costs
@@ -162,20 +242,50 @@ def _costs(text: str) -> Costs:
                 "most once, as in F=1,B=2,P=0.5"
             )
         costs[letter] = int(value) if value.is_integer() else value
-    return Costs(**costs)
+    return costs
 
 
-def _show(tracks: list[Track], as_json: bool) -> None:
+def _show(tracks: list[Track], found: Found | None, as_json: bool) -> None:
     from jaxpar.drawing.elements import ASCII
-    from jaxpar.drawing.schedule import Timeline
+    from jaxpar.drawing.schedule import Timeline, Track
     from jaxpar.drawing.schedule_table import render, to_dict
 
-    data, *more = [to_dict(track.simulation) for track in tracks]
     if as_json:
-        print_json(data | ({"beside": more[0]} if more else {}))
+        data, *more = [to_dict(track.simulation) for track in tracks]
+        print_json(
+            data | ({"beside": more[0]} if more else {}) | (_to_dict(found) if found else {})
+        )
         return
     screen = console()
     text = Timeline(tuple(tracks)).to_rich(screen.width)
     if screen.options.ascii_only:
         text.plain = text.plain.translate(ASCII)
-    screen.print(text, render(tracks), sep="\n\n")
+    if not found:
+        screen.print(text, render(tracks), sep="\n\n")
+        return
+    drawn = {track.name for track in tracks}
+    rivals = [Track(name, one) for name, one in found.named.items() if name not in drawn]
+    screen.print(text, render([*tracks, *rivals]), _verdict(found), sep="\n\n")
+
+
+def _to_dict(found: Found) -> dict[str, Any]:
+    from jaxpar.drawing.schedule_table import to_dict
+
+    known = {name: getattr(found, name) for name in ("limit", "span", "length", "least")}
+    return known | {"named": {name: to_dict(one) for name, one in found.named.items()}}
+
+
+def _verdict(found: Found) -> str:
+    """How short a searched schedule is, in words."""
+    over = [name for name, one in found.named.items() if max(one.peak_in_flight) > found.limit]
+    what = "Longest span" if found.span else "Makespan"
+    lines = [
+        f"Limit: {found.limit} in flight; over it: {', '.join(over) or 'none'}.",
+        f"{what} found: {found.length:,.6g}.",
+    ]
+    if found.is_shortest:
+        lines.append("No schedule of one stage per device within the limit is shorter.")
+    else:
+        above = found.length / found.least - 1
+        lines.append(f"Lower bound: {found.least:,.6g}; what was found is {above:.1%} above it.")
+    return "\n".join(lines)
