@@ -35,7 +35,7 @@ def _import_from_here(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(
             lesson,
             id=lesson.name,
-            marks=[pytest.mark.subject(lesson.file), pytest.mark.full][: 1 + (place >= 1)],
+            marks=[pytest.mark.full][: place >= 1],
         )
         for place, lesson in enumerate(LESSONS)
     ],
