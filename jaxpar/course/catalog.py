@@ -201,7 +201,7 @@ LESSONS = (
     ),
     Lesson(
         number="19", topic="planner", title="The planner",
-        needs=("04", "10", "12", "15"), minutes=30,
+        needs=("04", "10", "12", "15"), minutes=35,
         prints=("collective_seconds", "microbatches_in_flight"),
     ),
     Lesson(
