@@ -41,7 +41,7 @@ measured and predicted speed: 1 if both orders agree. "Lost" is how much slower 
 choice is than the fastest run. "Error" is the median of the absolute errors of seconds, and
 "memory" the median of predicted over measured bytes, where these were measured. nanotron keeps more
 than the formulas know: gradients in 16 bits beside those in 32, logits in 12 bytes, and in each
-layer what tensor parallelism has gathered. Of Megatron-LM's programs the formulas give 0.97 to 1.11
+layer what tensor parallelism has gathered. Of Megatron-LM's programs the formulas give 0.99 to 1.11
 of the measured memory of large models (Qi et al. below), and too much for models of a few hundred
 megabytes.
 """

@@ -39,11 +39,9 @@ OVER_SEVERAL = ("ppermute", "psum", "psum_invariant", "pmax", "pmin", "all_to_al
 PRINTS = ("debug_callback", "debug_print")
 BODIES = {
     "jit": "jaxpr",
-    "pjit": "jaxpr",
     "closed_call": "call_jaxpr",
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
-    "checkpoint": "jaxpr",
     "remat2": "jaxpr",
 }
 """Primitives that call a function once, and the parameter that holds it."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from jaxpar.cost.planner.plan import Plan
 from jaxpar.cost.step import BACKWARD_BYTES
-from jaxpar.schedules import Costs, Table, make_table, simulate
+from jaxpar.schedules import Costs, Table, make_table, peak_in_flight, simulate
 from jaxpar.schedules.generators import LOOPED, NAMES
 
 MOST_CELLS = 50_000
@@ -42,19 +42,24 @@ def under_schedules(plan: Plan) -> list[Scheduled]:
     """The plan under every schedule, the fastest first, and last those that cannot run.
 
     Raises:
-        ValueError: the plan has no pipeline.
+        ValueError: the plan has no pipeline, or one too large to draw up.
     """
     if plan.layout.pp == 1:
         raise ValueError(
             f"plan: --schedules with {plan.layout.mesh}: it has no pipeline; fix one, as "
             "--mesh pp=4"
         )
-    own = _table(plan, "interleaved" if plan.layout.chunks > 1 else "1f1b")
-    found = [_scheduled(plan, name, own) for name in NAMES if name != "naive"]
+    try:
+        own = _table(plan, "interleaved" if plan.layout.chunks > 1 else "1f1b")
+    except ValueError as error:
+        raise ValueError(f"plan: --schedules with {plan.layout.mesh}: {error}") from None
+    in_flight = max(peak_in_flight(own)) / own.chunks
+    found = [_scheduled(plan, name, in_flight) for name in NAMES if name != "naive"]
     return sorted(found, key=lambda one: (bool(one.problem), one.step_seconds))
 
 
-def _scheduled(plan: Plan, name: str, own: Table) -> Scheduled:
+def _scheduled(plan: Plan, name: str, by_formulas: float) -> Scheduled:
+    """The plan under one schedule; the formulas have so many microbatches in flight."""
     try:
         table = _table(plan, name)
     except ValueError as error:
@@ -66,13 +71,12 @@ def _scheduled(plan: Plan, name: str, own: Table) -> Scheduled:
     rest = plan.step_seconds - float(bubble.value) - stage
     kept = sum(float(term.value) for term in plan.memory if term.name == "activations")
     in_flight = max(simulation.peak_in_flight) / chunks
-    ratio = in_flight / (max(simulate(own).peak_in_flight) / own.chunks)
     return Scheduled(
         name if name not in LOOPED else f"{name}, {chunks} chunks",
         step_seconds=rest + simulation.makespan,
         bubble=simulation.bubble,
         in_flight=in_flight,
-        memory_bytes=plan.memory_bytes + (ratio - 1) * kept,
+        memory_bytes=plan.memory_bytes + (in_flight / by_formulas - 1) * kept,
     )
 
 

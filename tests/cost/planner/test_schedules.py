@@ -50,3 +50,6 @@ def test_schedules_that_cannot_run_say_why() -> None:
     assert last.problem == "the model has too few layers for 8 stages"
     with pytest.raises(ValueError, match="it has no pipeline; fix one, as --mesh pp=4"):
         under_schedules(explore(JOB, {"fsdp": 64}).plans[0])
+    many = replace(JOB, batch=16384)
+    with pytest.raises(ValueError, match="plan: --schedules with .*65,536 forward passes are too"):
+        under_schedules(plan(many, chunks=4, microbatch=2))
