@@ -51,5 +51,5 @@ def test_schedules_that_cannot_run_say_why() -> None:
     with pytest.raises(ValueError, match="it has no pipeline; fix one, as --mesh pp=4"):
         under_schedules(explore(JOB, {"fsdp": 64}).plans[0])
     many = replace(JOB, batch=16384)
-    with pytest.raises(ValueError, match="plan: --schedules with .*65,536 forward passes are too"):
+    with pytest.raises(ValueError, match=r"plan: --schedules with .*65,536 forward passes are"):
         under_schedules(plan(many, chunks=4, microbatch=2))
