@@ -38,6 +38,7 @@ def inspect(function: Callable[..., Any], *args: Any) -> Report:
     """
     jitted = function if hasattr(function, "lower") else jax.jit(function)
     lowered = jitted.lower(*args)
+    lowered = getattr(lowered, "lowered", lowered)  # equinox.filter_jit wraps JAX's own
     return inspect_compiled(lowered, compile_program(lowered))
 
 

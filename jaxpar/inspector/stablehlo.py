@@ -44,7 +44,8 @@ _COMMUNICATING_ATTRIBUTES = (
 )
 _AXIS_PART = r'<name = "([^"]*)"(?:, sub_axis_info = \((\d+)\)(\d+))?>'
 _LOCAL_CALLS = re.compile(
-    r"Sharding|SPMD\w+Shape|annotate_device_placement|MoveTo(Host|Device)|AllocateBuffer|"
+    r"Sharding|SPMD\w+Shape|CustomSPMDPartitioning|annotate_device_placement|"
+    r"MoveTo(Host|Device)|AllocateBuffer|"
     r"(mhlo|chlo|stablehlo)\.\w+|(Approx)?TopK|PartialReduce|lapack_\w+|xla\S*_python_\S+|"
     r"(cu|hip)(blas|dnn|fft|solver|sparse|_)\S*|__cu\S+|shape_assertion"
 )

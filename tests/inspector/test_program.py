@@ -4,12 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import pytest
 from jax import lax
+from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -34,6 +36,10 @@ def summed(x):
         out_specs=spec("b_dp t"),
     )
     return mapped(x)
+
+
+def kinds(function, *args) -> list[str]:
+    return [one.kind for one in inspect(function, *args).collectives]
 
 
 def test_one_device_sends_nothing() -> None:
@@ -95,6 +101,43 @@ def test_printing_in_a_program_is_no_collective() -> None:
 
     found = inspect(program, shaped("b_dp t_tp")).collectives
     assert ("all_reduce", "tp", "float32", 64, 96, 1) in short(found)
+
+
+def test_a_function_that_says_itself_how_it_is_split() -> None:
+    """What `custom_partitioning` makes of it is counted once it is split, as all of `jit` is."""
+
+    @custom_partitioning
+    def total(x):
+        return x.sum(axis=1)
+
+    def partition(mesh, arguments, result):
+        def on_one_device(x):
+            return lax.psum(x.sum(axis=1), "tp")
+
+        rows = NamedSharding(mesh, P("dp"))
+        return mesh, on_one_device, rows, (NamedSharding(mesh, P("dp", "tp")),)
+
+    total.def_partition(
+        partition,
+        infer_sharding_from_operands=lambda mesh, *_: NamedSharding(mesh, P("dp")),
+        sharding_rule="i j -> i",
+    )
+    assert kinds(jax.jit(total), shaped("b_dp t_tp")) == ["all_reduce"]
+
+
+class Wrapped:
+    """What `equinox.filter_jit` returns: its `lower` gives an object around JAX's own."""
+
+    @dataclass
+    class Lowered:
+        lowered: jax.stages.Lowered
+
+    def lower(self, *args) -> Lowered:
+        return self.Lowered(jax.jit(summed).lower(*args))
+
+
+def test_a_lowered_program_in_an_object_of_another_library() -> None:
+    assert kinds(Wrapped(), shaped("b_dp t_tp")) == ["all_reduce"]
 
 
 def test_arguments_may_be_trees() -> None:
