@@ -119,7 +119,8 @@ class PipelineLimits:
     Args:
         bubble: the limit on idle time in words, as it is published.
         in_flight: the limit on what each device keeps.
-        costs: the times that cells take; the bubble is judged with each.
+        costs: the times that cells take; the bubble is judged with each. Where they depend on the
+            arguments of a call, a function that takes these and returns the times.
         order: the order of the schedule in words, as it is published; empty if any will do.
         complaint: takes a table that can run and that of the reference, and returns the first place
             where it is not in that order, or None.
@@ -129,10 +130,15 @@ class PipelineLimits:
 
     bubble: str
     in_flight: str
-    costs: tuple[Costs, ...]
+    costs: tuple[Costs, ...] | Callable[..., tuple[Costs, ...]]
     order: str = ""
     complaint: Callable[[Table, Table], str | None] | None = None
     most_in_flight: Callable[..., int] | None = None
+
+    def costs_of(self, call: Call) -> tuple[Costs, ...]:
+        """The times that cells take in a call."""
+        args, kwargs = call
+        return self.costs(*args, **kwargs) if callable(self.costs) else self.costs
 
 
 @dataclass(frozen=True)

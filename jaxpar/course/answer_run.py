@@ -22,7 +22,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxpar.contracts.base import Contract
+from jaxpar.contracts.base import Call, Contract
 from jaxpar.contracts.case import Case
 from jaxpar.contracts.case_in_words import describe_case
 from jaxpar.drawing.held import Holders, held_lines, only_holders
@@ -126,12 +126,12 @@ class AnswerRun:
             if self.contract.kind == "value":
                 yield f"{words} = {result!r}"
             else:
-                yield from self._schedule(words, result)
+                yield from self._schedule(words, result, (args, kwargs))
 
-    def _schedule(self, words: str, rows: Any) -> Iterator[str]:
+    def _schedule(self, words: str, rows: Any, call: Call) -> Iterator[str]:
         assert self.contract.pipeline
         try:
-            simulation = simulate(Table.parse(rows), self.contract.pipeline.costs[0])
+            simulation = simulate(Table.parse(rows), self.contract.pipeline.costs_of(call)[0])
             yield from Timeline((Track(words, simulation),)).to_text(self.width).splitlines()
         except (ValueError, TypeError) as error:
             yield f"{words} = {rows!r}"

@@ -116,7 +116,7 @@ LESSONS = (
     ),
     Lesson(
         number="03", topic="ring_and_tree", title="Rings and trees",
-        needs=("02",), minutes=30,
+        needs=("02",), minutes=35,
         prints=(
             "ring_all_gather", "tree_reduce", "recursive_doubling_all_gather",
             "hierarchical_all_gather",
@@ -500,6 +500,10 @@ EXERCISES = (
         id="limited_schedule", lesson="16", kind="schedule", minutes=60,
         title="an open challenge: the shortest schedule",
         needs=("zero_bubble_h1_schedule", "stash_size"),
+    ),
+    Exercise(
+        id="timed_schedule", lesson="16", kind="schedule", minutes=60,
+        title="an open challenge: the shortest for given times", needs=("limited_schedule",),
     ),
     Exercise(
         id="route", lesson="17", kind="program", minutes=20,

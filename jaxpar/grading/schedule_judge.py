@@ -45,9 +45,9 @@ class SimulatedTable:
     simulations: tuple[Simulation, ...]
 
     @classmethod
-    def of(cls, table: Table, limits: PipelineLimits) -> SimulatedTable:
-        """Simulates the table with the costs of the contract."""
-        return cls(table, tuple(simulate(table, costs) for costs in limits.costs))
+    def of(cls, table: Table, limits: PipelineLimits, call: Call) -> SimulatedTable:
+        """Simulates the table of a call with the costs of the contract."""
+        return cls(table, tuple(simulate(table, costs) for costs in limits.costs_of(call)))
 
     @property
     def makespans(self) -> list[Number]:
@@ -82,8 +82,8 @@ def judge_schedules(
         else:
             findings.add("order", Finding(True, CAN_RUN))
             if table is not None:
-                model = SimulatedTable.of(Table.parse(right), contract.pipeline)
-                answer = SimulatedTable.of(table, contract.pipeline)
+                model = SimulatedTable.of(Table.parse(right), contract.pipeline, call)
+                answer = SimulatedTable.of(table, contract.pipeline, call)
                 costed.append((in_words(contract, call), answer, model))
                 most = _most_in_flight(contract.pipeline, call, model)
                 _limit(findings, contract.pipeline, *costed[-1], most)
@@ -185,19 +185,21 @@ def _named_by_cost(
 ) -> str:
     """Returns the sentence of the mistake whose tables cost the same, or an empty text."""
     for mistake in mistakes:
-        tables = (outcome(mistake.function, call) for call in calls)
-        pairs = zip(costed, _costed(contract, tables), strict=False)
+        pairs = zip(costed, _costed(contract, mistake, calls), strict=False)
         if all(_bill(one) == _bill(other) for one, other in pairs):
             return mistake.sentence
     return ""
 
 
-def _costed(contract: Contract, tables: Iterable[Any]) -> Iterator[SimulatedTable]:
-    """Yields tables with their costs, each only when it is asked for."""
+def _costed(
+    contract: Contract, mistake: Mistake, calls: Iterable[Call]
+) -> Iterator[SimulatedTable]:
+    """Yields a mistake's tables with their costs, each only when it is asked for."""
     assert contract.pipeline is not None
-    for table in tables:
+    for call in calls:
+        table = outcome(mistake.function, call)
         if table != RAISES:
-            yield SimulatedTable.of(Table.parse(table), contract.pipeline)
+            yield SimulatedTable.of(Table.parse(table), contract.pipeline, call)
 
 
 def _bill(costed: SimulatedTable) -> tuple:
@@ -241,8 +243,12 @@ def draw(name: str, simulation: Simulation) -> str:
 
 
 def costs_in_words(costs: Costs, table: Table) -> str:
-    """Returns the costs of the kinds of cell in a table as text, such as `F=1 B=2`."""
+    """Returns the costs of the kinds of cell in a table as text, such as `F=1 B=2`.
+
+    That of a transfer (P) is among them if it takes time.
+    """
     kinds = sorted({action.kind for action in table.places}, key="FBIW".index)
+    kinds += ["P"] * (costs.P > 0)
     return " ".join(f"{kind}={getattr(costs, kind)}" for kind in kinds)
 
 

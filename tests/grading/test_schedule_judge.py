@@ -22,6 +22,7 @@ from jaxpar.schedules.generators import gpipe_schedule, limited_schedule, one_f_
 GPIPE = "jaxpar.contracts.pipeline.gpipe_schedule"
 LIMITED = "jaxpar.contracts.pipeline_schedules.limited_schedule"
 ONE_F_ONE_B = "jaxpar.contracts.pipeline_schedules.one_f_one_b_schedule"
+TIMED = "jaxpar.contracts.pipeline_schedules.timed_schedule"
 INTERLEAVED = "jaxpar.contracts.pipeline_schedules.interleaved_schedule"
 MODEL = make_table("gpipe", 2, 1)
 
@@ -119,6 +120,17 @@ def test_what_may_be_in_flight_can_be_an_argument() -> None:
     failure = verdict.first_failure()
     assert failure
     assert (failure.expected, failure.got) == ("at most 3 3 3 3", "4 3 2 1")
+
+
+def test_the_times_of_cells_can_be_arguments() -> None:
+    verdict = judged(load(TIMED).mistake("one_f_one_b").function, InProcessPool(TIMED))
+    failure = verdict.first_failure()
+    assert failure
+    assert (failure.expected, failure.got) == ("makespan 142", "makespan 162")
+    assert "takes longer than it must with F=4 B=8 P=1\n" in failure.message
+    assert verdict.measured == Measured(
+        "makespan", "timed_schedule(5, 8, 6, f=4, i=5, w=3, transfer=1)", 162, 142, True
+    )
 
 
 def _swapped(rows: list[list[str]], device: int, one: str, other: str) -> list[list[str]]:

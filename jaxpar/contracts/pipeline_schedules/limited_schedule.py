@@ -51,9 +51,11 @@ CONTRACT = Contract(
         "Write a program that goes tick by tick: each device does an I if one can run, else an F "
         "if there is room, else a W. Then try other orders of these three, device by device.",
     ),
-    minimal="It need not be the least. The last device works for 3m and waits p - 1 for its first "
-    "F, so nothing takes less than 3m + p - 1; and if limit < 2p - 1, the first device is idle for "
-    "2p - 1 - limit before its first I can run.",
+    minimal="The least of the challenge is 31: `jaxpar schedule --search --stages 4 --microbatches "
+    "8 --limit 3` finds such a table, and proves that none is shorter. For any sizes, the last "
+    "device works for 3m and waits p - 1 for its first F, so nothing takes less than 3m + p - 1; "
+    "and if limit < 2p - 1, the first device is idle for 2p - 1 - limit before its first I can "
+    "run.",
     harder="Let each device hold two stages, in a V: `jaxpar schedule --from FILE` judges that "
     "table, and lesson 16 says what is known.",
 )
