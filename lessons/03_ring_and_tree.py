@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Lesson 03: rings and trees
 #
-# In lesson 02 a collective was one operation. But a machine has only links between devices, which
-# carry messages from one device to another. An *algorithm* says which device sends what to which
-# other, step after step. All algorithms of a collective have the same result, but one may take ten
-# times as long as another.
+# In lesson 02 a collective was one operation. But a machine has only links, which carry messages
+# from one device to another. An *algorithm* says which device sends what to which other, step after
+# step. All algorithms of a collective have the same result, but one may take ten times as long as
+# another.
 #
 # This lesson has five: the ring, the two-way ring, the tree, recursive doubling, and the hierarchy.
 # For an all-reduce, a library such as NCCL picks one for you. But ring attention (lesson 14) and
@@ -21,6 +21,7 @@ from functools import partial
 
 import jax
 import numpy as np
+from jax import lax
 
 from jaxpar import collectives
 from jaxpar.cost import communication as cost
@@ -31,10 +32,11 @@ from jaxpar.course.pictures import draw
 from jaxpar.course.questions import ask
 from jaxpar.drawing.curves import Curves
 from jaxpar.drawing.lanes import Lanes
-from jaxpar.drawing.layout import step_panels
+from jaxpar.drawing.steps import StepPicture
 from jaxpar.inspector import inspect
 from jaxpar.layout import Layout
 from jaxpar.schedules import overlap
+from jaxpar.stepper import whose_parts
 
 n = 8
 four, eight = make_mesh("tp=4"), make_mesh("tp=8")
@@ -45,27 +47,27 @@ nodes = make_mesh("node=2,device=4")  # two machines of four devices each
 #
 # In a *ring*, each device sends to the next one only, and the last sends to the first. In an
 # all-gather each device starts with its own block, and wants the blocks of all. So in each step it
-# passes on the block that it received in the step before. This loop does it one device at a time,
-# in numpy; a block is a single number.
+# passes on the block that it received in the step before.
+#
+# The picture shows the library's `ring_all_gather` at work. Each step is one collective, here a
+# permute over the axis `tp`, and `0>1` is a message from device 0 to device 1. A letter is the
+# block of one device: `a` is that of device 0.
 
-# %%
-x = np.array([10, 20, 30, 40], np.float32)  # device 0 has 10, device 1 has 20, ...
-start = np.where(np.eye(4), x, np.nan)  # [device, block]; nan: this block is not here yet
-ring = [start]
-for step in (1, 2, 3):
-    now = ring[-1].copy()
-    for device in range(4):
-        block = (device - step) % 4  # it started `step` devices before this one
-        now[device, block] = ring[-1][device - 1, block]
-    ring.append(now)
 
 # %% tags=["fold"]
-arrows = [[(device, (device + 1) % 4) for device in range(4)]] * 3
-draw("03_ring", step_panels("Ring all-gather on four devices", ring, arrows))
+def step_picture(title, function, mesh, shape=(), **arguments):
+    """The steps of `function`, which each device of `mesh` calls on an array of this shape."""
+    given = jax.ShapeDtypeStruct(shape, np.float32)
+    steps = whose_parts(partial(function, **arguments), [given], mesh.shape)
+    return StepPicture(title, steps, mesh.shape)
+
+
+ring = step_picture("Ring all-gather on four devices", collectives.ring_all_gather, four, axis="tp")
+draw("03_ring", ring)
 
 # %% [markdown]
-# Follow the block 10a as it goes from device 0 to 1, 2 and 3. In each step every link carries a
-# block, so that no link is idle.
+# Follow the block `a` as it goes from device 0 to 1, 2 and 3. In each step every link carries a
+# block.
 #
 # ## Predict
 #
@@ -79,8 +81,8 @@ draw("03_ring", step_panels("Ring all-gather on four devices", ring, arrows))
 # 50 GB/s and 4 us. (`jaxpar/cost/hardware.toml` has the sources.)
 #
 # In the third question, one device has `x`, and a device can send to one other device in each step.
-# The ring of the fourth question goes through all 64 GPUs. Of its 64 links, 8 are network cards,
-# and its bandwidth is theirs.
+# The ring of the fourth question goes through all 64 GPUs. Of its 64 links, 8 are network cards:
+# the slowest links, which set its bandwidth.
 
 # %%
 sent = ask("Bytes that each of 8 devices sends in a ring all-gather of 4096 bytes from each")
@@ -93,17 +95,8 @@ slow = ask("Time of an all-reduce of 1 GB on 64 H100 in 8 nodes, round one ring"
 #
 # ### Ring
 #
-# In JAX the loop over devices disappears, since all devices run the same lines. `lax.ppermute`
-# takes pairs (from, to), and moves a block from one device to the other for each. Device `i`
-# receives the block of `i-1`, then that of `i-2`, and so on; the last line puts them into the order
-# of devices.
-
-# %%
-show(collectives.ring_all_gather)
-
-
-# %% [markdown]
-# Four devices run it, each with one number of `x`. At the end each holds what the picture shows.
+# `lax.ppermute` takes pairs (from, to), and moves a block from one device to the other for each.
+# Here is the first step by hand, on four devices with one number each.
 
 
 # %%
@@ -114,8 +107,22 @@ def on_devices(function, mesh, **arguments):
     return jax.jit(on_each(partial(function, **arguments)))
 
 
+def first_step(x):
+    return lax.ppermute(x, "tp", [(0, 1), (1, 2), (2, 3), (3, 0)])
+
+
+x = np.array([10, 20, 30, 40], np.float32)  # device 0 has 10, device 1 has 20, ...
+print(on_devices(first_step, four)(x))
+
+# %% [markdown]
+# In each turn of the library's loop, every device sends the last of its `blocks`, and appends the
+# one that it receives. So device `i` gets the block of `i-1`, then that of `i-2`, and so on. The
+# last line puts them into the order of devices.
+
+# %%
+show(collectives.ring_all_gather)
 y = on_devices(collectives.ring_all_gather, four, axis="tp")(x)  # [4, 1] on each device
-np.testing.assert_array_equal(y.reshape(4, 4), ring[-1])
+np.testing.assert_array_equal(y.reshape(4, 4), [x] * 4)
 
 # %% [markdown]
 # ### Ring with sums
@@ -130,17 +137,27 @@ np.testing.assert_array_equal(y.reshape(4, 4), ring[-1])
 
 
 # %%
-def backward(x, dy):
-    _, pull_back = jax.vjp(partial(collectives.ring_all_gather, axis="tp"), x)
-    (dx,) = pull_back(dy)  # from the gradients of the 4 blocks to that of x
+gather = partial(collectives.ring_all_gather, axis="tp")
+
+
+def backward(dy):
+    """The backward pass of `gather`, which needs no forward pass, since `gather` is linear."""
+    (dx,) = jax.linear_transpose(gather, dy[0])(dy)  # dy[0] has the shape of x
     return dx
 
 
 dy = np.arange(16, dtype=np.float32).reshape(16, 1)  # [4, 1] on each device
-dx = on_devices(backward, four)(x, dy)  # [1] on each device
+dx = on_devices(backward, four)(dy)  # [1] on each device
 np.testing.assert_array_equal(dx, dy.reshape(4, 4).sum(axis=0))
 
+# %% tags=["fold"]
+draw("03_sums", step_picture("Backward pass of a ring all-gather", backward, four, (4,)))
+
 # %% [markdown]
+# In the picture, `cd` without a blank is the sum of a number of device 2 and one of device 3.
+# Follow the sum that ends on device 0. It starts as `d` on device 3, leaves device 2 as `cd` and
+# device 1 as `bcd`, and device 0 adds its own number. All four are gradients of block 0.
+#
 # A *ring all-reduce* is a reduce-scatter, after which each device has the sum of one chunk, and
 # then an all-gather of these chunks.
 #
@@ -148,7 +165,7 @@ np.testing.assert_array_equal(dx, dy.reshape(4, 4).sum(axis=0))
 #
 # A link carries both directions at once, but a ring uses only one. A *two-way ring* sends each
 # block both ways, half the way round in each. It sends as many bytes as a ring, in about half the
-# steps and half the time.
+# steps and time.
 #
 # ### Tree
 #
@@ -156,29 +173,27 @@ np.testing.assert_array_equal(dx, dy.reshape(4, 4).sum(axis=0))
 # the devices that still take part sends its sums to the lower half, and is done. At the end the
 # *root*, here device 0, has the total.
 
-# %%
-x8 = np.arange(1, 9, dtype=np.float32)  # device 0 has 1, device 1 has 2, ...
-tree, arrows = [x8], []
-for half in (4, 2, 1):
-    arrows.append([(device + half, device) for device in range(half)])
-    now = tree[-1].copy()
-    for source, target in arrows[-1]:
-        now[target] += now[source]
-        now[source] = np.nan  # it is done
-    tree.append(now)
-
 # %% tags=["fold"]
-draw("03_tree", step_panels("Tree reduce on eight devices", tree, arrows))
-assert sorted(source for pairs in arrows for source, _ in pairs) == [*range(1, 8)]
+tree = step_picture(
+    "Tree reduce on eight devices", collectives.tree_reduce, eight, axis="tp", root=0
+)
+draw("03_tree", tree)
+senders = [source for frame in tree.steps.frames for source, _ in frame.pairs]
+assert sorted(senders) == [*range(1, 8)]
 
 # %% [markdown]
-# The library's form has the same pairs, and works for any `n` and any root: `p` is a distance from
-# the root, and `half` starts at the first power of two that is not below `n`.
+# A full stop is a zero: that is what `lax.ppermute` gives to a device that is sent nothing. So all
+# devices run the same addition, which changes nothing where no message arrives.
+#
+# In the library's function, `p` is the distance of a device from the root. `half` begins as the
+# first power of two that is not below `n`, here 8, and is 4, 2 and 1 in the steps. The last line
+# clears the sums that are left on the other devices.
 
 # %%
 show(collectives.tree_reduce)
+x8 = np.arange(1, 9, dtype=np.float32)  # device 0 has 1, device 1 has 2, ...
 y = on_devices(collectives.tree_reduce, eight, axis="tp", root=0)(x8)
-assert y[0] == tree[-1][0] == x8.sum() and not y[1:].any()
+assert y[0] == x8.sum() and not y[1:].any()
 
 # %% [markdown]
 # A *tree broadcast* is the same tree backwards, from the root outwards. Each device that has the
@@ -191,43 +206,53 @@ assert y[0] == tree[-1][0] == x8.sum() and not y[1:].any()
 # doubles each time, so `log2 n` steps are enough. The partner of device `i` at distance `d` is
 # `i ^ d`, which is `i` with one bit flipped.
 
-# %%
-doubling, arrows = [start], []
-for distance in (1, 2):
-    arrows.append([(device, device ^ distance) for device in range(4)])
-    theirs = [doubling[-1][device ^ distance] for device in range(4)]
-    doubling.append(np.where(np.isnan(doubling[-1]), theirs, doubling[-1]))
-
 # %% tags=["fold"]
-draw("03_doubling", step_panels("Recursive doubling on four devices", doubling, arrows))
+doubling = step_picture(
+    "Recursive doubling on four devices",
+    collectives.recursive_doubling_all_gather,
+    four,
+    axis="tp",
+)
+draw("03_doubling", doubling)
+
+# %% [markdown]
+# In the library's function, `i & distance` is the bit that differs between the partners. Where it
+# is 0, the partner has the higher number, and its blocks come after the device's own.
 
 # %%
 show(collectives.recursive_doubling_all_gather)
 y = on_devices(collectives.recursive_doubling_all_gather, four, axis="tp")(x)
-np.testing.assert_array_equal(y.reshape(4, 4), doubling[-1])
+np.testing.assert_array_equal(y.reshape(4, 4), [x] * 4)
 
 # %% [markdown]
 # In an all-reduce by recursive doubling, partners exchange all of `x` and add.
 #
 # ### Hierarchy
 #
-# Fast links join the devices of a node (the axis `inner`), and slow links join nodes (`outer`),
-# which should carry little. So a *hierarchical* all-gather begins between nodes, while each device
-# has only its own block to send, and goes on inside them.
+# Fast links join the devices of a node (the axis `inner`). Slow links join nodes (`outer`), and
+# should carry little. So a *hierarchical* all-gather begins between nodes, while each device has
+# only its own block to send, and goes on inside them.
 
 # %%
 show(collectives.hierarchical_all_gather)
-grid = x8.reshape(2, 4)  # [node, device]
-columns = [grid[:, device] for device in range(4)]  # what a device has after the first half
-by_hand = np.stack(columns, axis=1).ravel()
 levels = {"inner": "device", "outer": "node"}
 y = on_devices(collectives.hierarchical_all_gather, nodes, **levels)(x8)
-np.testing.assert_array_equal(y.reshape(8, 8), [by_hand] * 8)
+np.testing.assert_array_equal(y.reshape(8, 8), [x8] * 8)
+
+# %% tags=["fold"]
+hierarchy = step_picture(
+    "Hierarchical all-gather on two nodes", collectives.hierarchical_all_gather, nodes, **levels
+)
+draw("03_hierarchy", hierarchy)
 
 # %% [markdown]
+# Device `1,0` is device 0 of node 1. In step 1 it and device `0,0` exchange blocks, so both have
+# `a` and `e`. In step 2 each device gathers the pairs of its node. With `axis=1` each pair becomes
+# a column of the result, whose rows are then in the order of devices.
+#
 # An all-reduce begins inside: a reduce-scatter in each node, after which each of its 4 devices has
-# 1/4 of the node's sum. Then follow an all-reduce of these quarters between nodes, and an
-# all-gather in each node.
+# 1/4 of the node's sum. Then an all-reduce adds these quarters between nodes, and an all-gather in
+# each node joins them.
 #
 # ## Measure
 #
@@ -268,7 +293,7 @@ table(f"Measured on {n} devices, {X_BYTES:,} bytes on each", headers, rows)
 #
 # Which all-reduce is best? A ring sends few bytes in many steps. A tree and recursive doubling have
 # few steps, but send all of `x` in each. So it depends on the size of `x`, and on `n`. The picture
-# has the times of a small `x`, 64 KiB, as if NVLink joined all of these devices.
+# shows the times for 64 KiB, a small `x`, as if NVLink joined all devices.
 
 # %%
 h100 = find_cluster("h100")  # the figures of a cluster of H100
@@ -303,9 +328,8 @@ assert [round(time[-1]) for time in times.values()] == [240, 25, 12]
 #
 # ### What leaves a node
 #
-# Now the hierarchy, on 2 nodes of 4 devices. We compare it with a *flat ring*, which knows no
-# nodes: it passes through the devices of a node, leaves it from the last one, and comes back to the
-# first one.
+# We compare the hierarchy, on 2 nodes of 4 devices, with a *flat ring*, which knows no nodes: it
+# passes through the devices of a node, leaves it from the last one, and comes back to the first.
 
 # %%
 program = on_devices(collectives.hierarchical_all_reduce, nodes, **levels)
@@ -324,11 +348,11 @@ assert by_axis == {("device",): inner.wire_bytes, ("node",): outer.wire_bytes}
 assert leaving[0][2] == 7 * leaving[1][2] and leaving[0][3] == 1.75 * leaving[1][3]
 
 # %% [markdown]
-# It matters which bytes are meant. The *busiest device* of the flat ring sends 7 times what a
-# device of the hierarchy sends to the other node, because it does alone what the hierarchy divides
-# among 4 devices. But the *node* sends only 1.75 times as much. So if the node has one network
-# card, the flat ring takes 1.75 times as long there. It takes 7 times as long if each device has a
-# card, and the ring uses only one of them.
+# The *busiest device* of the flat ring sends 7 times what a device of the hierarchy sends to the
+# other node, because it does alone what the hierarchy divides among 4 devices. But the *node* sends
+# only 1.75 times as much. So if the node has one network card, the flat ring takes 1.75 times as
+# long there. It takes 7 times as long if each device has a card, and the ring uses only one of
+# them.
 #
 # ## Compare
 
@@ -349,11 +373,11 @@ slow.compare(float(one_ring), parts)
 
 # %% [markdown]
 # An all-gather, and a sum on each device, would send `(n-1) x`. The ring all-reduce sends
-# `2 (n-1)/n x`, which is `n/2` times less. As long as only devices add, no algorithm sends less.
-# Follow one element of `x`:
+# `2 (n-1)/n x`, which is `n/2` times less. No algorithm sends less, if only devices can add. Follow
+# one element of `x`:
 #
-# - A message joins at most two partial sums. Before one device knows the sum of `n` numbers that
-#   are on `n` devices, at least `n-1` messages have carried this element.
+# - A message joins at most two partial sums. Before one device knows the sum of all `n` numbers,
+#   at least `n-1` messages have carried this element.
 # - After that, each of the other `n-1` devices must still receive it: `n-1` messages more.
 #
 # So each element is sent at least `2 (n-1)` times. Divided among `n` devices, that is
@@ -478,6 +502,8 @@ assert round(1e3 * ideal.seconds(cost.Link(0, 450e9)), 2) == 1.04
 
 # %% [markdown]
 # ## Exercises
+#
+# `jaxpar step ring_reduce_scatter` draws what *your* function sends, as the pictures above do.
 
 # %%
 exercises("03")

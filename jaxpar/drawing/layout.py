@@ -146,28 +146,6 @@ def array_panels(title: str, x: Any) -> Panels:
     return Panels(title, [whole, panel(held, parts, names=names, columns=mesh.devices.shape[-1])])
 
 
-def step_panels(
-    title: str, moments: Sequence[np.ndarray], arrows: Sequence[Sequence[tuple[int, int]]]
-) -> Panels:
-    """What each device holds at the start and after each step; nan is nothing yet.
-
-    A number keeps the letter of the device that held it at the start; a sum has no letter.
-
-    Args:
-        title: What happens.
-        moments: For each moment an array [device] or [device, block].
-        arrows: For each step, who sends to whom.
-    """
-    given = np.nanmax(np.atleast_2d(moments[0]), axis=0)
-    panels = []
-    for step, (held, pairs) in enumerate(zip(moments, [*arrows, []], strict=True)):
-        owners = np.where(held == given, np.arange(len(given)), NOBODY)
-        values = np.where(np.isnan(held), ".", held.astype(object))
-        moment = f"after step {step}" if step else "at the start"
-        panels.append(panel(moment, values[..., None], owners[..., None], arrows=pairs))
-    return Panels(title, panels)
-
-
 def _two_dims(values: np.ndarray) -> np.ndarray:
     return values.reshape(-1, 1) if values.ndim < 2 else values
 

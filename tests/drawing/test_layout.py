@@ -4,7 +4,7 @@ import pytest
 from jax.sharding import NamedSharding
 
 from jaxpar.drawing.elements import COLOURS
-from jaxpar.drawing.layout import NOBODY, Panel, Panels, array_panels, panel, step_panels
+from jaxpar.drawing.layout import NOBODY, Panel, Panels, array_panels, panel
 from jaxpar.mesh import make_mesh, spec
 from tests.drawing.svg import elements, numbers, texts
 
@@ -89,11 +89,3 @@ def test_a_layout_shows_who_holds_what() -> None:
     assert parts.names == ("dp 0, tp 0", "dp 0, tp 1", "dp 1, tp 0", "dp 1, tp 1")
     held = [[row[0][0] for row in block] for block in parts.blocks]
     assert held == [["0", "1"], ["2", "3"]] * 2
-
-
-def test_steps_mark_where_a_number_comes_from() -> None:
-    moments = [np.array([1.0, 2.0]), np.array([3.0, np.nan])]
-    before, after = step_panels("Title", moments, [[(1, 0)]]).panels
-    assert before.blocks == (((("1", 0),),), ((("2", 1),),))
-    assert after.blocks == (((("3", None),),), (((".", None),),))
-    assert before.arrows == ((1, 0),)
