@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jaxpar.course.keyboard import is_interactive
+from jaxpar.course.output import output
 from jaxpar.course.pager import Page, ReaderLeft
 from jaxpar.course.prediction import Kind, parse_quantity
 from jaxpar.inspector.report import Report
@@ -39,24 +40,22 @@ class Question:
     typed: float | None
 
     def compare(self, measured: float, parts: Mapping[str, float] | None = None) -> None:
-        """Prints what was predicted and what is right; on a miss, what the latter is made of.
+        """Shows what was predicted and what is right; on a miss, what the latter is made of.
 
         Args:
             measured: the right answer, in bytes, seconds or things.
             parts: its parts by name, which add up to it.
         """
-        right = self.typed is not None and abs(self.typed - measured) <= RIGHT * measured
-        print(f"{self.text}: {in_words(measured, self.kind)}.", end="")
-        if right:
-            print(" You predicted it.")
-        elif self.typed is None:
-            print()
+        named = {name: in_words(part, self.kind) for name, part in (parts or {}).items()}
+        lines = [f"{self.text}: {in_words(measured, self.kind)}."]
+        if self.typed is not None and abs(self.typed - measured) <= RIGHT * measured:
+            lines[0] += " You predicted it."
         else:
-            ratio = f", {_ratio(self.typed / measured)}" if measured else ""
-            print(f" You predicted {in_words(self.typed, self.kind)}{ratio}.")
-        for name, part in (parts or {}).items() if not right else ():
-            print(f"    {in_words(part, self.kind):>12}  {name}")
-        print()
+            if self.typed is not None:
+                ratio = f", {_ratio(self.typed / measured)}" if measured else ""
+                lines[0] += f" You predicted {in_words(self.typed, self.kind)}{ratio}."
+            lines += [f"    {part:>12}  {name}" for name, part in named.items()]
+        output().answer(self.text, measured, named, "\n".join(lines))
 
 
 def ask(text: str, kind: Kind = "bytes") -> Question:
@@ -65,7 +64,7 @@ def ask(text: str, kind: Kind = "bytes") -> Question:
     Raises:
         ReaderLeft: the reader typed q, Ctrl-C or Ctrl-D.
     """
-    print(text)
+    output().question(text, kind)
     while is_interactive():
         line = _read_line(f"{kind}, or Enter to skip: ").strip()
         if line.lower() == "q":

@@ -371,7 +371,6 @@ def test_a_notebook_shows_pictures_and_tables_in_place_of_text(
     shown: list[tuple[str, str, str]] = []
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(kernel, "show", lambda *what: shown.append(what))
-    monkeypatch.setattr("jaxpar.course.pictures.show", lambda *what: shown.append(what))
     shell = types.SimpleNamespace(kernel=None)
     fake = types.SimpleNamespace(get_ipython=lambda: shell)
     monkeypatch.setitem(sys.modules, "IPython", fake)

@@ -1,9 +1,15 @@
-"""Pictures and tables in a notebook, where they are shown in place of being printed."""
+"""What a lesson shows in a notebook: pictures in colour and tables, in place of lines of text."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from jaxpar.course.table import html_table
+from jaxpar.course.terminal import WIDTH, Terminal
+from jaxpar.drawing.picture import Picture
 
 
 def in_kernel() -> bool:
@@ -11,6 +17,22 @@ def in_kernel() -> bool:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     return hasattr(shell, "kernel")
+
+
+class Kernel(Terminal):
+    """Shows below the cell that runs."""
+
+    def table(self, title: str, table: Table) -> None:
+        """Shows a table, and its lines to whoever shows text only."""
+        plain = Console(color_system=None, force_jupyter=False, width=WIDTH)
+        with plain.capture() as text:
+            plain.print(title, table)
+        show("text/html", html_table(title, table), text.get())
+
+    def picture(self, name: str, picture: Picture) -> None:
+        """Shows a picture in colour; no file is written."""
+        del name
+        show("image/svg+xml", picture.to_svg(), picture.to_text())
 
 
 def show(kind: str, data: str, text: str) -> None:
@@ -24,26 +46,3 @@ def show(kind: str, data: str, text: str) -> None:
     from IPython.display import display
 
     display({kind: data, "text/plain": text}, raw=True)
-
-
-def show_table(
-    title: str,
-    headers: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    numeric: Sequence[bool],
-    text: str,
-) -> None:
-    """Shows a table below the cell that runs.
-
-    Args:
-        title: its title.
-        headers: what stands above each column.
-        rows: the cells of each row.
-        numeric: for each column, whether its cells are numbers.
-        text: the same for whoever shows text only.
-    """
-    from jaxpar.drawing.pages import render
-
-    sides = ["right" if one else "left" for one in numeric]
-    values = {"title": title, "headers": headers, "rows": rows, "sides": sides}
-    show("text/html", render("jaxpar.course.notebook", "lesson_table.html", **values), text)
