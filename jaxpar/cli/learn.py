@@ -93,16 +93,25 @@ def run_lesson(
     brief: Annotated[
         bool, typer.Option("--brief", help="Leave out the code that only draws or checks.")
     ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write it as a page that stands alone."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Runs a lesson: shows its prose, its code and what it prints.
 
-    Its pictures go to the folder `pictures`.
+    Its pictures go to the folder `pictures`, or with --html into the page.
     """
     from jaxpar.course.lesson_process import read_lesson, what_next
 
     row = lesson(number or exercise_named(None).lesson)
     course = course_here()
+    if html:
+        from jaxpar.course.page.lesson_page import write_page
+
+        write_page(course, row, html)
+        return show(as_json, row.to_dict() | {"page": str(html)}, [f"{html} is written."])
     code, output = read_lesson(course, row, captured=as_json, brief=brief)
     if as_json:
         print_json(row.to_dict() | {"exit_code": code, "output": output})

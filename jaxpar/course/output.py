@@ -9,6 +9,7 @@ from typing import Protocol
 from rich.table import Table
 
 from jaxpar.course.notebook import kernel
+from jaxpar.course.prediction import Kind
 from jaxpar.course.terminal import Terminal
 from jaxpar.drawing.picture import Picture
 from jaxpar.inspector import Report
@@ -33,8 +34,8 @@ class Output(Protocol):
         """Shows a picture whose file, where there is one, has this name."""
         ...
 
-    def question(self, text: str, kind: str) -> None:
-        """Shows a question whose answer is a number of `bytes`, `seconds` or a `count`."""
+    def question(self, text: str, kind: Kind) -> None:
+        """Shows a question whose answer is a number of this kind."""
         ...
 
     def answer(self, text: str, measured: float, parts: Mapping[str, str], words: str) -> None:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from jaxpar.course.catalog import BadUseError
 from jaxpar.course.folder import find_course
+from jaxpar.course.prediction import Kind
 from jaxpar.course.wrapping import Code
 from jaxpar.drawing.elements import printable
 from jaxpar.drawing.picture import Picture
@@ -48,7 +49,7 @@ class Terminal:
         text = printable(picture.to_text(), sys.stdout.encoding)
         print(f"{text}\n\n{_write(name, picture.to_svg())}\n")
 
-    def question(self, text: str, kind: str) -> None:
+    def question(self, text: str, kind: Kind) -> None:
         """Prints a question."""
         del kind
         print(text)

@@ -239,3 +239,9 @@ def test_next_is_the_exercise_that_watch_mode_opens(course: Course, run: Any) ->
 )
 def test_what_python_cannot_read_is_shown(source: str, line: str) -> None:
     assert refused_text(source, ()).startswith(line)
+
+
+def test_a_page_of_a_lesson_that_cannot_be_written(course: Course, run: Any) -> None:
+    ended = run("lesson", "02", "--html", "none/one.html")
+    assert ended.code == 2
+    assert "cannot write none/one.html; name a file in a folder that exists" in ended.err

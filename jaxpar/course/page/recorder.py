@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +20,8 @@ from rich.table import Table
 from jaxpar.course.cells import namespace_of, read_cells
 from jaxpar.course.output import going_to
 from jaxpar.course.page.parts import Part, to_json
+from jaxpar.course.prediction import EXAMPLES, UNITS, Kind
+from jaxpar.course.questions import RIGHT
 from jaxpar.course.table import html_table
 from jaxpar.drawing.pages import inline, render
 from jaxpar.drawing.picture import Picture
@@ -25,6 +29,7 @@ from jaxpar.inspector import Report
 from jaxpar.inspector import render as render_report
 
 PACKAGE = "jaxpar.course.page"
+VIEW_BOX = re.compile(r'viewBox="0 0 ([\d.]+)')
 
 
 @dataclass
@@ -32,11 +37,13 @@ class Recorder:
     """Takes the output of a lesson.
 
     Attributes:
+        lesson: the name of the lesson.
         parts: what was shown so far.
         printed: takes what the lesson prints.
         questions: the questions so far, in order.
     """
 
+    lesson: str
     parts: list[Part] = field(default_factory=list)
     printed: io.StringIO = field(default_factory=io.StringIO)
     questions: list[str] = field(default_factory=list)
@@ -69,14 +76,24 @@ class Recorder:
     def picture(self, name: str, picture: Picture) -> None:
         """Adds a picture in colour."""
         title = picture.to_text().split("\n", 1)[0]
-        drawn = inline(picture.to_svg(), title)
-        self._add_html(render(PACKAGE, "picture.html", name=name, title=title, svg=drawn))
+        svg = inline(picture.to_svg(), title)
+        width = VIEW_BOX.search(svg)
+        values = {"title": title, "svg": svg, "width": width and width[1]}
+        self._add_html(render(PACKAGE, "picture.html", name=name, **values))
 
-    def question(self, text: str, kind: str) -> None:
+    def question(self, text: str, kind: Kind) -> None:
         """Adds a question, with a field for its answer where the page can keep it."""
         self.questions.append(text)
-        number = len(self.questions)
-        self._add_html(render(PACKAGE, "question.html", number=number, text=text, kind=kind))
+        self._add_html(
+            render(
+                PACKAGE,
+                "question.html",
+                key=self._key(text),
+                text=text,
+                units=json.dumps({name: float(size) for name, size in UNITS[kind].items()}),
+                example=EXAMPLES[kind],
+            )
+        )
 
     def answer(self, text: str, measured: float, parts: Mapping[str, str], words: str) -> None:
         """Adds what is right, and what it is made of."""
@@ -84,12 +101,17 @@ class Recorder:
             render(
                 PACKAGE,
                 "answer.html",
-                number=self.questions.index(text) + 1,
+                key=self._key(text),
+                right=RIGHT,
                 measured=float(measured),
                 words=words.split("\n", 1)[0],
                 parts=parts,
             )
         )
+
+    def _key(self, text: str) -> str:
+        """The name of a question, under which a browser keeps what was predicted."""
+        return f"{self.lesson}-{self.questions.index(text) + 1}"
 
     def _add_html(self, html: str) -> None:
         self.add(Part("html", "\n".join(line for line in html.splitlines() if line.strip())))
@@ -97,7 +119,7 @@ class Recorder:
 
 def record(path: Path) -> list[Part]:
     """Runs a lesson; returns the parts of its page."""
-    recorder, namespace = Recorder(), namespace_of(path)
+    recorder, namespace = Recorder(path.stem), namespace_of(path)
     with going_to(recorder), contextlib.redirect_stdout(recorder.printed):
         for cell in read_cells(path):
             if cell.kind == "markdown":
