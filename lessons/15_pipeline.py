@@ -82,8 +82,8 @@ kept = ask("Microbatches in flight on device 0 when the backward pass begins", "
 # ### A small model
 #
 # The model has 8 layers, and each of our 4 devices holds 2. The first dim of both arrays in
-# `params` counts layers, so the spec `P("pp")` splits them into stages: device 0 gets layers 0 and
-# 1. The model learns to shift the numbers of each row by one place. All devices hold the whole
+# `params` counts layers, so the spec `P("pp")` splits them into stages: device 0 gets the layers 0
+# and 1. The model learns to shift the numbers of each row by one place. All devices hold the whole
 # batch, although only two need it: the first uses the inputs, and the last the targets.
 
 # %%

@@ -56,7 +56,8 @@ def _check_one(
     row: Exercise, file: Path | None, seed: int | None, timeout: int | None, as_json: bool
 ) -> bool:
     """Judges one file, prints the verdict, and returns whether it is a pass."""
-    from jaxpar.grading.writers import plain_lines, render, to_json
+    from jaxpar.grading.terminal_writer import render
+    from jaxpar.grading.writers import plain_lines, to_json
 
     with open_judge(timeout) as judge:
         if file:

@@ -120,6 +120,29 @@ def run_lesson(
     raise typer.Exit(0 if code in (0, LEFT) else WRONG)
 
 
+@app.command("import")
+def import_answers(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="The file that the text of the site was pasted into; - is stdin.",
+            allow_dash=True,
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Writes the exercises that were solved on the site into the course folder.
+
+    If another answer is there already, a numbered copy of it is kept.
+    """
+    from jaxpar.course.solved_on_site import bring, read_text
+
+    text = sys.stdin.read() if file == Path("-") else read_text(file)
+    lines = bring(course_here(), text)
+    show(as_json, {"lines": lines}, [*lines, f"To judge them, type: {command()} check --all"])
+
+
 @app.command("next")
 def next_exercise(
     start: Annotated[

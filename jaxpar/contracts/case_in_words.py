@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from jaxpar.contracts.case import ArraySpec, Case, Function, Made
-from jaxpar.mesh import parse_layout
 
 
 def describe_case(case: Case) -> str:
@@ -77,5 +76,7 @@ def _purpose(function: Function) -> str:
 
 
 def _device_shape(array: ArraySpec, case: Case) -> list[int]:
+    from jaxpar.mesh import parse_layout  # which imports JAX
+
     dims = zip(array.shape, parse_layout(array.layout), strict=True)
     return [size // math.prod(case.sizes[axis] for axis in axes) for size, (_, axes) in dims]

@@ -23,8 +23,9 @@ from jaxpar.course.session import Session
 from jaxpar.course.solution import solution
 from jaxpar.course.typed_words import WORDS
 from jaxpar.course.wrapping import Code, Entries
+from jaxpar.grading.terminal_writer import render
 from jaxpar.grading.verdict import Verdict
-from jaxpar.grading.writers import plain_lines, render
+from jaxpar.grading.writers import plain_lines
 
 LAST_LINES = 2
 KEYS = {"check": "c check all"}

@@ -32,7 +32,7 @@ def main() -> None:
     """Answers one job, then ends this process; if the parent ends, so does this process."""
     requests, replies = begin_child()
     with importing():  # so a spare worker has imported them before its job comes
-        from jaxpar.grading import messages, worker_replies  # noqa: F401
+        from jaxpar.grading import messages, plain_replies, worker_replies  # noqa: F401
 
     send_json(replies, messages.encode(messages.Ready()))
     frame = receive(requests)
@@ -50,7 +50,7 @@ def main() -> None:
 
 def _replies(job: WorkerJob, requests: IO[bytes]) -> Iterator[Reply]:
     # `main` has imported these. After `close_library` they could no longer be imported.
-    from jaxpar.grading import messages, worker_replies
+    from jaxpar.grading import messages, plain_replies, worker_replies
 
     refused = refused_text(job.source, job.imports)
     if refused:
@@ -60,7 +60,7 @@ def _replies(job: WorkerJob, requests: IO[bytes]) -> Iterator[Reply]:
     try:
         function = _load(job)
     except BaseException as error:
-        yield worker_replies.load_failure(error, job.filename), None
+        yield plain_replies.load_failure(error, job.filename), None
         yield messages.Done(), None
         return
     yield from worker_replies.replies(function, job)

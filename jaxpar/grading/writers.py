@@ -1,4 +1,4 @@
-"""A verdict as JSON, as plain lines, and as tables for a terminal.
+"""A verdict as JSON and as plain lines; `terminal_writer` draws it in tables and colours.
 
 These writers are for a learner; those for a class are in `jaxpar.classroom.reports`. A writer shows
 what the verdict holds, and judges nothing.
@@ -11,16 +11,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-
-from jaxpar.grading.findings import NOT_JUDGED
 from jaxpar.grading.verdict import Measured, PropertyVerdict, Verdict
 
-STYLES = {"pass": "green", "fail": "bold red"}
-CELL, LINE = 30, 120
+LINE = 120
 TITLES = {
     "wire_bytes": "what each device sends in one call, forward, on {}",
     "temp_bytes": "what intermediate results take, forward and backward, on {}",
@@ -30,10 +23,6 @@ NO_VALUES = (
     "An array has no value while a program is made of the function; `jaxpar run {}` shows values."
 )
 TRACER = re.compile(r"Tracer\(|Traced<")
-REASONS = {
-    NOT_JUDGED["values"]: "not judged until values are right",
-    NOT_JUDGED["order"]: "not judged until the order is right",
-}
 
 
 def to_json(verdict: Verdict, best: int | None = None) -> dict[str, Any]:
@@ -109,7 +98,7 @@ def plain_lines(
     if lines := failure_lines(verdict, verdict.first_failure()):
         yield from ("", *lines)
     if verdict.measured:
-        yield from ("", _title(verdict.measured))
+        yield from ("", title_of(verdict.measured))
         for word, number in measured_rows(verdict.measured, predicted, best):
             yield f"  {word:<10} {number}"
         if line := new_best(verdict, best):
@@ -117,80 +106,25 @@ def plain_lines(
     if verdict.printed:
         yield from ("", "your program printed")
         yield from (f"  {line}" for line in verdict.printed.splitlines())
-        yield from _without_values(verdict)
+        yield from without_values(verdict)
 
 
-def render(
-    verdict: Verdict, predicted: int | None = None, best: int | None = None
-) -> RenderableType:
-    """The verdict for a terminal: what plain_lines says, in tables and colours."""
-    parts: list[RenderableType] = [
-        Text(headline(verdict), style="bold green" if verdict.passed else "bold red")
-    ]
-    if verdict.properties:
-        parts += [Text(), _property_table(verdict), *map(Text, _under_table(verdict))]
-    if lines := failure_lines(verdict, verdict.first_failure()):
-        parts += [Text(), Text("\n".join(lines), style="yellow")]
-    if verdict.measured:
-        rows = measured_rows(verdict.measured, predicted, best)
-        numbers = "".join(f"  {word} {number}" for word, number in rows)
-        parts += [Text(), Text(_title(verdict.measured)), Text(numbers)]
-        if line := new_best(verdict, best):
-            parts += [Text(line, style="bold green")]
-    if verdict.printed:
-        parts += [Text(), Text("your program printed"), Padding(Text(verdict.printed), (0, 2))]
-        parts += map(Text, _without_values(verdict))
-    return Group(*parts)
-
-
-def _property_table(verdict: Verdict) -> Table:
-    """Returns the table of judged properties, without texts too long for a small terminal."""
-    table = Table(pad_edge=False, box=None, header_style="underline")
-    table.add_column("property", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    table.add_column("points", justify="right", no_wrap=True)
-    table.add_column("expected")
-    table.add_column("got")
-    for row in verdict.properties:
-        if row.status != "not-judged":
-            cells = (Text(text if len(text) <= CELL else "") for text in _cells(verdict, row))
-            status = Text(row.status, style=STYLES[row.status])
-            table.add_row(row.name, status, f"{row.score}/{row.max_score}", *cells)
-    return table
-
-
-def _cells(verdict: Verdict, row: PropertyVerdict) -> tuple[str, str]:
-    """Returns the texts of the last two columns; the first failure is told below the table."""
-    message = "" if row == verdict.first_failure() else row.message
-    return _first_line(row.expected), _first_line(row.got or message)
-
-
-def _under_table(verdict: Verdict) -> Iterator[str]:
-    """Yields what did not fit into the table, and what was not judged."""
-    waiting: dict[str, list[str]] = {}
-    for row in verdict.properties:
-        if row.status == "not-judged":
-            waiting.setdefault(REASONS.get(row.message, row.message), []).append(row.name)
-        elif row != verdict.first_failure() and max(map(len, _cells(verdict, row))) > CELL:
-            yield f"{row.name}: {_first_line(row.message)}"
-    for reason, names in waiting.items():
-        yield f"{reason}: {', '.join(names)}"
-
-
-def _without_values(verdict: Verdict) -> Iterator[str]:
+def without_values(verdict: Verdict) -> Iterator[str]:
     """Yields where to see values, if the answer printed arrays that had none."""
     if TRACER.search(verdict.printed):
         yield NO_VALUES.format(verdict.exercise)
 
 
-def _title(measured: Measured) -> str:
+def title_of(measured: Measured) -> str:
+    """What the measured number is, and in which case."""
     return TITLES[measured.quantity].format(measured.case)
 
 
 def _one_line(text: str) -> str:
-    line = _first_line(text)
+    line = first_line(text)
     return line if len(line) <= LINE else f"{line[:LINE]}..."
 
 
-def _first_line(text: str) -> str:
+def first_line(text: str) -> str:
+    """The first line of a text."""
     return text.partition("\n")[0]

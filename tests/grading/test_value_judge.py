@@ -17,11 +17,11 @@ from jaxpar.cost.planner.faster import faster_plan
 from jaxpar.grading.in_process import InProcessPool, judged
 from jaxpar.grading.judge import judge
 from jaxpar.grading.messages import ReturnedValue
+from jaxpar.grading.plain_replies import CHANGES_ARGUMENTS, value
 from jaxpar.grading.processes import Limits, Pool
 from jaxpar.grading.repeated_calls import in_words, outcome
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.value_judge import IN_FLOAT32, _alike, _to_seven_digits
-from jaxpar.grading.worker_replies import CHANGES_ARGUMENTS, _value
 
 INTERVAL = "jaxpar.contracts.planner.young_daly_interval"
 FASTER = "jaxpar.contracts.planner.faster_plan"
@@ -83,7 +83,7 @@ def test_a_mistake_is_the_same_in_whole_numbers_and_in_floats() -> None:
 
 @pytest.mark.parametrize("result", [math.nan, -math.inf, np.float64("inf"), 0.5, [2, 0.5]])
 def test_a_mistake_and_an_answer_return_the_same_plain_data(result: Any) -> None:
-    reply = _value(0, lambda: result, "answer.py")
+    reply = value(0, lambda: result, "answer.py")
     assert isinstance(reply, ReturnedValue)
     assert outcome(lambda: result, ((), {})) == reply.result
 

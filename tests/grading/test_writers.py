@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from jaxpar.grading.terminal_writer import render
 from jaxpar.grading.verdict import Measured, PropertyVerdict, Verdict, in_bytes
-from jaxpar.grading.writers import plain_lines, render, to_json
+from jaxpar.grading.writers import plain_lines, to_json
 
 FAILED = Verdict(
     exercise="scatter",
