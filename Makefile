@@ -10,7 +10,7 @@ SUITE = $(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal --t
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help learn test test-all lint format benchmark wheelhouse clean
+.PHONY: help learn test test-all lint format benchmark site wheelhouse clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' Makefile
@@ -41,13 +41,17 @@ format: $(VENV)/.dev  ## write the format of code, the stubs, and the generated 
 benchmark: $(VENV)/.dev  ## measure, and write the figures into docs/benchmarks.md
 	@$(BIN)/python -m benchmarks
 
+site: $(VENV)/.dev web/node_modules  ## the lessons, explorers and exercises for a browser, in build/site
+	@$(BIN)/python -m web.build
+	@echo "To read it: $(BIN)/python -m http.server --directory build/site"
+
 wheelhouse: | $(BIN)/pip  ## wheels of jaxpar and of all it needs, for a lab without network
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --wheel-dir wheelhouse .
 	@echo "On machines like this one, with the same Python, and without network: copy wheelhouse/ there, then"
 	@echo "  python3 -m venv .venv && .venv/bin/python -m pip install --no-index --find-links wheelhouse jaxpar"
 
 clean:  ## remove what make installed and what the tools cached; your answers stay
-	@rm -rf $(VENV) pictures build dist .hypothesis .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) web/node_modules pictures build dist .hypothesis .pytest_cache .ruff_cache .import_linter_cache
 	@find jaxpar lessons exercises tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 # This file is a stamp: an install runs again only when pyproject.toml has changed.
@@ -55,6 +59,11 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/pip
 	@echo "Installing jaxpar and its development tools into $(VENV): once, a few minutes."
 	@$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/.learn
+
+# Python for the browser, which the site serves itself.
+web/node_modules: web/package-lock.json
+	@npm ci --prefix web --no-audit --no-fund --loglevel error
+	@touch $@
 
 # pip comes last when an environment is made, so a half-made one is made again.
 $(BIN)/pip:

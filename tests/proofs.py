@@ -30,7 +30,8 @@ ROOT = Path(__file__).parents[1]
 RECORD = Path(__file__).with_name("proofs.json")
 JUDGE = ("jaxpar/grading/in_process.py", "tests/contracts/test_contracts.py")
 EXERCISE = re.compile(r"jaxpar/contracts/\w+/(?!common\.|__init__\.)\w+\.py")
-OURS = re.compile(r"(?:jaxpar|tests)(?:\.\w+)*")
+FOLDERS = ("jaxpar", "tests", "web")
+OURS = re.compile(rf"(?:{'|'.join(FOLDERS)})(?:\.\w+)*")
 
 
 def environment() -> str:
@@ -153,12 +154,13 @@ def _data_beside(files: set[str]) -> set[str]:
 
 @cache
 def _readers() -> dict[str, frozenset[str]]:
-    """All files of the package and of the tests but Python's, each with those that may read it.
+    """All files of ours that are not Python's, each with those that may read it.
 
     These are the Python files of its nearest package which name it, or all if none of them does.
     """
-    files = (path for folder in ("jaxpar", "tests") for path in (ROOT / folder).rglob("*.*"))
-    data = (path for path in files if path.suffix not in (".py", ".pyc") and path != RECORD)
+    files = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.*"))
+    others = (path for path in files if "node_modules" not in path.parts and path != RECORD)
+    data = (path for path in others if path.suffix not in (".py", ".pyc"))
     found = {}
     for path in data:
         beside = {one.relative_to(ROOT).as_posix() for one in _package_of(path).glob("*.py")}
@@ -175,7 +177,7 @@ def _package_of(path: Path) -> Path:
 def _files_of(module: str) -> tuple[str, ...]:
     """The file of a module of ours, and the `__init__.py` of the packages around it."""
     parts = module.split(".")
-    if parts[0] not in ("jaxpar", "tests"):
+    if parts[0] not in FOLDERS:
         return ()
     places = [Path(*parts[:depth]) for depth in range(1, len(parts) + 1)]
     paths = [*(place / "__init__.py" for place in places), places[-1].with_suffix(".py")]

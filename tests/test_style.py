@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.always
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("jaxpar", "tests", "benchmarks", "lessons", "exercises")
+FOLDERS = ("jaxpar", "tests", "benchmarks", "lessons", "exercises", "web")
 FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 
 OLD_NAMES = {

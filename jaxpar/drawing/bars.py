@@ -105,13 +105,14 @@ class Bars:
         for number, start, end, value in self._cells(terms, BAR):
             if end > start:
                 title = element("title", escape(f"{names[number]}: {value:.4g} {self.unit}"))
-                yield part(number, MARGIN + start, top + 18, end - start, HEIGHT, title)
+                inside = [part(number, MARGIN + start, top + 18, end - start, HEIGHT, title)]
                 label = self._svg_label(number, value, end - start)
                 if len(label) > 1:  # the line of a limit is less likely to cross it at the left
-                    yield elements.text(MARGIN + start + 5, top + 38, label)
+                    inside.append(elements.text(MARGIN + start + 5, top + 38, label))
                 else:
                     middle = MARGIN + (start + end) / 2
-                    yield elements.text(middle, top + 38, label, text_anchor="middle")
+                    inside.append(elements.text(middle, top + 38, label, text_anchor="middle"))
+                yield element("g", *inside, **{"class": "term", "data_term": names[number]})
         total = self._with_unit(sum(terms.values()))
         yield elements.text(MARGIN + end + 8, top + 38, total)
 

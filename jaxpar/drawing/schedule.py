@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import NamedTuple
-
-from rich.text import Text
+from typing import TYPE_CHECKING, NamedTuple
 
 from jaxpar.drawing import elements
-from jaxpar.drawing.elements import CHARACTER, GREY, HEADING, HEIGHTS, INK, box, round_numbers
+from jaxpar.drawing.elements import (
+    CHARACTER,
+    GREY,
+    HEADING,
+    HEIGHTS,
+    INK,
+    box,
+    element,
+    round_numbers,
+)
 from jaxpar.schedules.generators import make_table
 from jaxpar.schedules.simulator import Number, Simulation, simulate
 from jaxpar.schedules.table import KINDS, Action
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 # Four of Okabe and Ito's colours, for every kind of colour vision. That of I, which is half of a
 # B, is close to that of B.
@@ -36,10 +46,12 @@ class Cell(NamedTuple):
     """An action as it is drawn.
 
     Attributes:
+        action: What the device does.
         labels: What may stand in the cell, longest first: "4F0", "f0", "f". A small letter is a
             chunk after the device's first.
     """
 
+    action: Action
     start: Number
     end: Number
     colour: str
@@ -51,6 +63,26 @@ class Cell(NamedTuple):
         return self.end - self.start
 
 
+@dataclass
+class Line:
+    """A line of a terminal, as texts that each have a style of rich."""
+
+    parts: list[tuple[str, str]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return sum(len(text) for text, _ in self.parts)
+
+    def append(self, text: str, style: str = "") -> Line:
+        """Adds a text at the end, and returns this line."""
+        self.parts.append((text, style))
+        return self
+
+    @property
+    def plain(self) -> str:
+        """The line without its styles, and without blanks at the end."""
+        return "".join(text for text, _ in self.parts).rstrip()
+
+
 @dataclass(frozen=True)
 class Track:
     """One schedule of a timeline.
@@ -59,11 +91,13 @@ class Track:
         name: What stands above it.
         simulation: When its actions run.
         paper: The published schedule that it is to be compared with, if there is one.
+        runs: Whether its table breaks no rule; else an SVG file leaves out what is in flight.
     """
 
     name: str
     simulation: Simulation
     paper: str = ""
+    runs: bool = True
 
     def rival(self, name: str, chunks: int | None = None) -> Track:
         """A published schedule of the same sizes and the same work, to be drawn beneath.
@@ -135,6 +169,7 @@ class Track:
         letter = action.kind.lower() if later else action.kind
         short = f"{letter}{action.microbatch}"
         return Cell(
+            action,
             self.simulation.starts[action],
             self.simulation.ends[action],
             lighter(COLOURS[action.kind]) if later else COLOURS[action.kind],
@@ -192,21 +227,29 @@ class Timeline:
         """The most stages on one device."""
         return max(track.simulation.table.chunks for track in self.tracks)
 
-    def to_rich(self, width: int = 80) -> Text:
+    def lines(self, width: int) -> Iterator[Line]:
         """The timeline in at most `width` columns of a terminal.
 
         Where there is too little room, the cells lose their numbers or the end is cut off, and a
         note says so.
         """
         scale = Scale(self, width)
-        lines: list[Text] = []
         for track in self.tracks:
-            lines += [*_track_lines(track, scale, self.peak), Text()]
-        return Text("\n").join([*lines, _legend_line(self), *scale.notes()])
+            yield from _track_lines(track, scale, self.peak)
+            yield Line()
+        yield _legend_line(self)
+        for note in scale.notes():
+            yield Line().append(note)
+
+    def to_rich(self, width: int = 80) -> Text:
+        """The timeline as `lines`, for a terminal."""
+        from rich.text import Text
+
+        return Text("\n").join(Text.assemble(*line.parts) for line in self.lines(width))
 
     def to_text(self, width: int = 80) -> str:
         """The timeline as lines without colour."""
-        return "\n".join(line.rstrip() for line in self.to_rich(width).plain.splitlines())
+        return "\n".join(line.plain for line in self.lines(width))
 
     def to_svg(self) -> str:
         """The timeline as an SVG file.
@@ -271,21 +314,21 @@ class Scale:
         first = FULL if self.form == FULL else NUMBERED
         return next((text for text in cell.labels[first:] if len(text) <= room), "")
 
-    def notes(self) -> Iterator[Text]:
+    def notes(self) -> Iterator[str]:
         """Says how to read the labels, and what did not fit into the width."""
         if self._chunks > 1 and self.form == FULL:
-            yield Text("4F0 is stage 4, forward, microbatch 0. Lighter: a later chunk.")
+            yield "4F0 is stage 4, forward, microbatch 0. Lighter: a later chunk."
         elif self._chunks > 1:
-            yield Text("F0 is the forward of microbatch 0. Small letter, lighter: a later chunk.")
+            yield "F0 is the forward of microbatch 0. Small letter, lighter: a later chunk."
         else:
-            yield Text("F0 is the forward of microbatch 0.")
+            yield "F0 is the forward of microbatch 0."
         needed = self.names + math.ceil(self._makespan * self._numbered)
         shown = self.time(self.columns)
         if self.form == LETTER:
-            yield Text(f"Too narrow for every number: {needed} columns, or an SVG file, show them.")
+            yield f"Too narrow for every number: {needed} columns, or an SVG file, show them."
         elif shown < self._makespan:
             times = f"{shown:.3g} of {self._makespan:g}"
-            yield Text(f"Cut at time {times}: {needed} columns, or an SVG file, show the rest.")
+            yield f"Cut at time {times}: {needed} columns, or an SVG file, show the rest."
 
 
 def lighter(colour: str) -> str:
@@ -298,18 +341,18 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun if count == 1 else plural}"
 
 
-def _track_lines(track: Track, scale: Scale, peak: float) -> Iterator[Text]:
+def _track_lines(track: Track, scale: Scale, peak: float) -> Iterator[Line]:
     end = min(scale(track.simulation.makespan), scale.columns)
-    yield Text(track.title, style="bold")
-    yield Text(_ruler_line(track.simulation.makespan, scale), style="dim")
+    yield Line().append(track.title, "bold")
+    yield Line().append(_ruler_line(track.simulation.makespan, scale), "dim")
     for device, cells in enumerate(track.cells):
-        line = Text(f"device {device}".ljust(scale.names))
-        line.append_text(_cells_line(cells, scale, end))
+        line = Line().append(f"device {device}".ljust(scale.names))
+        line.parts += _cells_line(cells, scale, end).parts
         yield line
-    yield Text(track.heading, style="dim")
+    yield Line().append(track.heading, "dim")
     for device, most in enumerate(track.simulation.peak_in_flight):
-        line = Text(f"most {most}".ljust(scale.names))
-        yield line.append(_heights_line(track, device, scale, end, peak), style="#999999")
+        line = Line().append(f"most {most}".ljust(scale.names))
+        yield line.append(_heights_line(track, device, scale, end, peak), "#999999")
 
 
 def _ruler_line(until: Number, scale: Scale) -> str:
@@ -321,17 +364,17 @@ def _ruler_line(until: Number, scale: Scale) -> str:
     return line
 
 
-def _cells_line(cells: list[Cell], scale: Scale, end: int) -> Text:
-    line = Text()
+def _cells_line(cells: list[Cell], scale: Scale, end: int) -> Line:
+    line = Line()
     for cell in cells:
         start, stop = min(scale(cell.start), end), min(scale(cell.end), end)
-        line.append(IDLE * (start - len(line)), style="dim")
+        line.append(IDLE * (start - len(line)), "dim")
         label = scale.label(cell, stop - start)
-        line.append(label, style=f"{BLACK} on {cell.colour}")
+        line.append(label, f"{BLACK} on {cell.colour}")
         # The fill has the colour of the cell, so it is visible only where there is no colour.
         fill = FILL * (stop - start - len(label))
-        line.append(fill, style=f"{cell.colour} on {cell.colour}")
-    line.append(IDLE * (end - len(line)), style="dim")
+        line.append(fill, f"{cell.colour} on {cell.colour}")
+    line.append(IDLE * (end - len(line)), "dim")
     return line
 
 
@@ -346,10 +389,10 @@ def _heights_line(track: Track, device: int, scale: Scale, end: int, peak: float
     return line
 
 
-def _legend_line(timeline: Timeline) -> Text:
-    line = Text()
+def _legend_line(timeline: Timeline) -> Line:
+    line = Line()
     for kind, meaning in timeline.legend:
-        line.append(kind, style=f"{BLACK} on {COLOURS[kind]}").append(f" {meaning}   ")
+        line.append(kind, f"{BLACK} on {COLOURS[kind]}").append(f" {meaning}   ")
     return line.append(f"{IDLE} idle")
 
 
@@ -363,13 +406,15 @@ def _track_svg(track: Track, scale: float, peak: float, top: int) -> tuple[list[
     for time in round_numbers(0, makespan, 60 / scale):
         x = left + time * scale
         parts.append(elements.text(x, top, f"{time:g}", fill=GREY, text_anchor="middle"))
-        parts.append(elements.element("line", x1=x, y1=top + 4, x2=x, y2=top + 10, stroke=GREY))
+        parts.append(element("line", x1=x, y1=top + 4, x2=x, y2=top + 10, stroke=GREY))
     top += 12
     for device, cells in enumerate(track.cells):
         parts.append(elements.text(MARGIN, top + 19, f"device {device}"))
         parts.append(box(left, top, width, ROW, fill=EMPTY, stroke=GREY))
-        parts += (part for cell in cells for part in _cell_svg(cell, left, top, scale))
+        parts += (_cell_svg(cell, left, top, scale) for cell in cells)
         top += ROW
+    if not track.runs:
+        return parts, top + GAP
     parts.append(elements.text(MARGIN, top + 22, track.heading, fill=GREY))
     top += 30
     for device in range(devices):
@@ -381,12 +426,13 @@ def _track_svg(track: Track, scale: float, peak: float, top: int) -> tuple[list[
     return parts, top + GAP
 
 
-def _cell_svg(cell: Cell, left: int, top: int, scale: float) -> Iterator[str]:
+def _cell_svg(cell: Cell, left: int, top: int, scale: float) -> str:
     x, width = left + cell.start * scale, cell.duration * scale
-    yield box(x, top, width, ROW, fill=cell.colour, stroke=INK, stroke_width=0.8)
+    parts = [box(x, top, width, ROW, fill=cell.colour, stroke=INK, stroke_width=0.8)]
     label = next((text for text in cell.labels if CHARACTER * len(text) <= width), "")
     if label:
-        yield elements.text(x + width / 2, top + 19, label, text_anchor="middle")
+        parts.append(elements.text(x + width / 2, top + 19, label, text_anchor="middle"))
+    return element("g", *parts, **{"class": "cell", "data_cell": cell.action})
 
 
 def _in_flight_svg(track: Track, device: int, scale: float, peak: float, bottom: int) -> str:
@@ -396,7 +442,7 @@ def _in_flight_svg(track: Track, device: int, scale: float, peak: float, bottom:
     for time, kept in track.in_flight(device):
         path += f"H{left + time * scale:.1f}V{bottom - kept * unit:.1f}"
     path += f"H{left + track.simulation.makespan * scale:.1f}"
-    return elements.element("path", d=path, fill="#CCCCCC", stroke=INK, stroke_width=1.2)
+    return element("path", d=path, fill="#CCCCCC", stroke=INK, stroke_width=1.2)
 
 
 def _legend_svg(timeline: Timeline, top: int) -> Iterator[str]:

@@ -128,7 +128,7 @@ def test_the_page_stands_alone_and_can_be_heard(path: Path) -> None:
 def test_an_answer_belongs_to_its_question(path: Path) -> None:
     found = Elements(to_html(ROW, record(path))).found
     asked = [a for _, a in found if a.get("class") == "question"]
-    answered = [a for _, a in found if a.get("class") == "answer"]
+    answered = [a for _, a in found if a.get("class") == "measured"]
     assert [a["id"] for a in asked] == [a["data-question"] for a in answered]
     assert len({a["id"] for a in asked}) == 2
     assert [float(a["data-measured"] or 0) for a in answered] == [896, 3]

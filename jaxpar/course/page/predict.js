@@ -128,7 +128,7 @@ const notice = element("div", { className: "notice", hidden: true });
 
 function update() {
   questions.forEach(showQuestion);
-  document.querySelectorAll(".answer").forEach(showAnswer);
+  document.querySelectorAll(".measured").forEach(showAnswer);
   const open = first.filter((question) => prediction(question) === null);
   for (const one of folded) one.classList.toggle("folded", open.length > 0);
   notice.hidden = open.length === 0;
