@@ -15,8 +15,8 @@ def bubble_fraction(stages, microbatches, chunks):
     return (stages - 1) / (chunks * microbatches + stages - 1)
 """
 LEFT_OUT = {
-    "shard_indices": "its contract draws with JAX",
     "local_shape": "the library's function is beside others that take JAX",
+    "shard_indices": "as local_shape, and its answer draws with numpy",
     "device_coordinates": "as local_shape",
     "sharded_dim": "as local_shape",
     "resume_indices": "its answer draws with numpy",
