@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from jaxpar.course.catalog import exercise
+from jaxpar.course.catalog import exercise, lesson
 from jaxpar.course.page_tasks import tasks
 from jaxpar.explore import answer, collectives, defaults, layout, memory, schedule
 from web.assets.answer_page import answer_html
@@ -77,6 +77,7 @@ def exercise_page(id: str) -> str:
     return _render(
         "exercise.md",
         exercise=task,
+        lesson=lesson(task["lesson"]),
         title=_capital(task["title"]),
         task=f"{_capital(task['task'])}.",
         file=exercise(id).file,
