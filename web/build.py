@@ -75,8 +75,8 @@ def _configuration(sections: dict[str, list[str]]) -> dict[str, object]:
             {"path": f"assets/{name}", "type": "module"} for name in ("predict.js", "site.js")
         ],
         "markdown_extensions": [
-            "attr_list", "md_in_html", "tables", "fenced_code", {"toc": {"permalink": True}},
-            "pymdownx.highlight", "pymdownx.superfences",
+            "attr_list", "md_in_html", "sane_lists", "tables", "fenced_code",
+            {"toc": {"permalink": True}}, "pymdownx.highlight", "pymdownx.superfences",
         ],
         "plugins": ["search"],
     }  # fmt: skip

@@ -57,6 +57,12 @@ a course folder by a text that you copy. The other exercises need JAX, and so an
 
 {exercises}
 """
+EXPLORED = {
+    "01": ("layout",), "02": ("collectives",), "03": ("collectives",), "04": ("memory",),
+    "08": ("memory",), "09": ("memory",), "10": ("memory", "layout"), "11": ("layout",),
+    "15": ("schedule",), "16": ("schedule",), "18": ("memory",), "19": ("memory",),
+}  # fmt: skip
+"""The explorers that belong to a lesson."""
 SOURCE = re.compile(r"\[([^\]]*)\]\(\.\./jaxpar/[^)]*\)")
 
 
@@ -69,8 +75,9 @@ def pages(kept: Path) -> Iterator[tuple[str, str, str]]:
     yield "", "index.md", _home()
     course = Course(ROOT)
     for row in LESSONS:
-        text = lesson_page.to_markdown(_parts(course, row, kept))
-        yield "Lessons", f"lessons/{row.name}.md", f"{text}\n{_beside(row)}"
+        title, *rest = _parts(course, row, kept)
+        shown = [title, parts.Part("prose", _beside(row)), *rest]
+        yield "Lessons", f"lessons/{row.name}.md", lesson_page.to_markdown(shown)
     for name in FORMS:
         yield "Explorers", f"explorers/{name}.md", explorer_page(name)
     for task in tasks():
@@ -98,13 +105,14 @@ def _home() -> str:
 
 
 def _beside(row: Lesson) -> str:
-    """Links to the exercises of a lesson that are judged in a page."""
-    links = [
-        f"[{task['title']}](../exercises/{task['id']}.md)"
+    """What else the site has for a lesson: an explorer, and exercises that a page judges."""
+    links = [f"[{TITLES[name]}](../explorers/{name}.md)" for name in EXPLORED.get(row.number, ())]
+    links += [
+        f"[solve `{task['id']}` in the page](../exercises/{task['id']}.md)"
         for task in tasks()
         if task["lesson"] == row.number
     ]
-    return f"Judged in this site: {', '.join(links)}.\n" if links else ""
+    return f"*Beside this lesson:* {', '.join(links)}." if links else ""
 
 
 def _parts(course: Course, row: Lesson, kept: Path) -> list[parts.Part]:

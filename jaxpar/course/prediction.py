@@ -52,7 +52,8 @@ def parse_quantity(text: str, kind: Kind) -> Fraction:
     Raises:
         ValueError: the text is neither a number nor a calculation.
     """
-    match = re.fullmatch(r"([\d\s.()+*/-]+?)\s*([a-z]*)", text.strip().lower())
+    plain = re.sub(r",(?=\d{3})", "", text.strip().lower())
+    match = re.fullmatch(r"([\d\s.()+*/-]+?)\s*([a-z]*)", plain)
     if match and len(text) <= MAX_LETTERS and match[2] in UNITS[kind]:
         try:
             quantity = _value(ast.parse(match[1].strip(), mode="eval").body) * UNITS[kind][match[2]]

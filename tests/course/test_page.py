@@ -54,6 +54,9 @@ show(spec)
 # %%
 sent.compare(896.0, {"7 chunks": 896})
 steps.compare(3)
+
+# %% [markdown]
+# ## Exercises
 """
 ROW = lesson("02")
 
@@ -95,6 +98,7 @@ def test_everything_comes_in_the_order_of_the_lesson(path: Path) -> None:
         "prose", "code", "html", "html", "printed",
         "prose", "fold", "html", "html", "code",
         "prose", "code", "html", "html",
+        "prose",
     ]  # fmt: skip
     assert parts[6] == Part("printed", "a < b")
     assert parts[11].text.startswith("# jaxpar/mesh.py\ndef spec(")
@@ -116,7 +120,12 @@ def test_the_page_stands_alone_and_can_be_heard(path: Path) -> None:
     assert not {"link", "img", "iframe"} & set(tags)
     assert not any("src" in attributes for _, attributes in page.found)
     assert tags.count("main") == 1 and tags.count("h1") == 1
-    assert [a["id"] for tag, a in page.found if tag == "h2"] == ["predict", "measure", "compare"]
+    assert [a["id"] for tag, a in page.found if tag == "h2"] == [
+        "predict",
+        "measure",
+        "compare",
+        "exercises",
+    ]
     svg = tags.index("svg")
     assert page.found[svg][1]["role"] == "img" and tags[svg + 1] == "title"
     assert tags.count("caption") == tags.count("table") == 2

@@ -43,3 +43,9 @@ def test_each_kind_has_its_units(text: str, kind: Kind, quantity: float) -> None
 def test_a_unit_of_another_kind_is_refused(text: str, kind: Kind) -> None:
     with pytest.raises(ValueError, match="is allowed, such as"):
         parse_quantity(text, kind)
+
+
+def test_digits_may_be_in_groups_of_three() -> None:
+    assert parse_quantity("1,024 * 7,168", "bytes") == 1024 * 7168
+    with pytest.raises(ValueError, match="received '1,5'"):
+        parse_quantity("1,5", "bytes")

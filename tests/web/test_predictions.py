@@ -42,13 +42,13 @@ def test_measured_opens_when_all_is_predicted(page: Page) -> None:
     picture = page.locator("figure svg")
     assert not picture.is_visible()
     assert "Open: 2 of 2 questions" in page.locator(".notice").inner_text()
-    predict(page, 0, "7/8 * 1 KiB")
+    predict(page, 0, "7/8 * 1,024")
     assert "Open: 1 of 2 questions" in page.locator(".notice").inner_text()
     predict(page, 1, "4")
     assert picture.is_visible() and not page.locator(".notice").is_visible()
     right, wrong = page.locator(".measured").all_inner_texts()
     assert "896 bytes. As you predicted." in right
-    assert "Steps: 3. You predicted 4, 1.33 times that." in wrong
+    assert "Steps: 3. You predicted 4, 1.33 times as much." in wrong
 
 
 def test_what_is_no_number_is_asked_again(page: Page) -> None:

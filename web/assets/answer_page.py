@@ -1,12 +1,14 @@
 """Answers of the explorers as HTML: when the site is built, and by the same code in the browser."""
 
 import json
+import re
 from collections.abc import Iterator
 from html import escape
 from typing import Any
 
 from jaxpar.explore import answer
 
+VIEW_BOX = re.compile(r'viewBox="0 0 ([\d.]+)')
 NUMERIC = ' class="numeric"'
 
 
@@ -41,10 +43,13 @@ def _parts(answered: dict[str, Any]) -> Iterator[str]:
 
 
 def _picture(svg: str, title: str) -> str:
-    """A picture that a wide one scrolls within, so that the page itself never does."""
+    """A picture that shrinks a little to fit, and scrolls within the page beyond that."""
     name = escape(title)
+    box = VIEW_BOX.search(svg)
+    width = f' style="--width: {box[1]}px"' if box else ""
     drawn = svg.replace("<svg ", '<svg role="img" ', 1).replace(">", f"><title>{name}</title>", 1)
-    return f'<div class="picture" tabindex="0" role="region" aria-label="{name}">\n{drawn}\n</div>'
+    attributes = f'class="picture"{width} tabindex="0" role="region" aria-label="{name}"'
+    return f"<div {attributes}>\n{drawn}\n</div>"
 
 
 def _table(title: str, headers: list[str], rows: list[list[str]], numeric: list[bool]) -> str:

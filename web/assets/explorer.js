@@ -51,6 +51,7 @@ class Explorer extends HTMLElement {
 
   /** Keeps the form in the address, and asks for its answer. */
   async changed() {
+    this.shown.classList.add("stale");
     const state = new URLSearchParams();
     const form = {};
     for (const control of this.controls) {

@@ -5,7 +5,9 @@ const KEPT = "jaxpar-prediction:";
 
 /** The value of a number or a calculation such as `3/4 * 2 kB`, or NaN; `units` are by name. */
 function quantity(text, units) {
-  const match = /^([\d\s.()+*/-]+?)\s*([a-z]*)$/.exec(text.trim().toLowerCase());
+  const match = /^([\d\s.()+*/-]+?)\s*([a-z]*)$/.exec(
+    text.trim().toLowerCase().replace(/,(?=\d{3})/g, ""),
+  );
   if (!match || !Object.hasOwn(units, match[2])) return NaN;
   const tokens = match[1].match(/\d+\.?\d*|\.\d+|[()+*/-]/g) ?? [];
   const value = sum(tokens);
@@ -44,6 +46,7 @@ function keep(question, predicted) {
   if (predicted) localStorage.setItem(KEPT + question.id, JSON.stringify(predicted));
   else localStorage.removeItem(KEPT + question.id);
   update();
+  question.querySelector(predicted ? ".kept button" : "input").focus({ preventScroll: true });
 }
 
 function element(name, properties = {}, ...children) {
@@ -97,20 +100,21 @@ function showAnswer(answer) {
   const measured = Number(answer.dataset.measured);
   const near = Math.abs(predicted.value - measured) <= Number(answer.dataset.right) * Math.abs(measured);
   const ratio = predicted.value / measured;
-  const times = Number.isFinite(ratio) && ratio > 0 ? `, ${Number(ratio.toPrecision(3))} times that` : "";
+  const times = ratio > 0 && Number.isFinite(ratio) ? `, ${inWords(ratio)}` : "";
   const words = near ? "As you predicted." : `You predicted ${predicted.typed}${times}.`;
   answer.querySelector("p").append(element("strong", { className: "compared" }, ` ${words}`));
 }
 
-/** The elements below the heading `from`, up to the second-level heading after `to`. */
+/** How far a prediction is from what was measured: `3.2 times as much`, `143 times too little`. */
+function inWords(ratio) {
+  const times = Number((ratio > 1 ? ratio : 1 / ratio).toPrecision(3));
+  return ratio > 1 ? `${times} times as much` : `${times} times too little`;
+}
+
+/** The elements from below the heading `from` to above the heading `to`. */
 function between(from, to) {
   const found = [];
-  let last = false;
-  for (let one = from.nextElementSibling; one; one = one.nextElementSibling) {
-    if (one.tagName === "H2") {
-      if (last) break;
-      last = one === to;
-    }
+  for (let one = from.nextElementSibling; one && one !== to; one = one.nextElementSibling) {
     found.push(one);
   }
   return found;
@@ -118,8 +122,8 @@ function between(from, to) {
 
 const questions = [...document.querySelectorAll(".question")];
 const measure = document.getElementById("measure");
-const compare = document.getElementById("compare");
-const folded = measure && compare ? between(measure, compare) : [];
+const exercises = document.getElementById("exercises");
+const folded = measure && exercises ? between(measure, exercises) : [];
 const first = questions.filter(
   (question) =>
     measure && measure.compareDocumentPosition(question) & Node.DOCUMENT_POSITION_PRECEDING,
