@@ -27,7 +27,7 @@ from jaxpar.files import write_atomically
 
 PACKAGE = "jaxpar.course.page"
 IMPORTS = "What this lesson imports"
-FOLDED = "Code that only draws or checks"
+FOLDED = "Code that asks, draws or checks"
 
 
 def lesson_parts(course: Course, row: Lesson) -> list[Part]:

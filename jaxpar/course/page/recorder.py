@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import json
@@ -29,6 +30,7 @@ from jaxpar.inspector import Report
 from jaxpar.inspector import render as render_report
 
 PACKAGE = "jaxpar.course.page"
+SHOWS = ("ask", "compare", "draw", "exercises", "show", "show_report")
 VIEW_BOX = re.compile(r'viewBox="0 0 ([\d.]+)')
 
 
@@ -125,10 +127,22 @@ def record(path: Path) -> list[Part]:
             if cell.kind == "markdown":
                 recorder.add(Part("prose", cell.source))
             else:
-                recorder.add(Part(cell.kind, cell.source.strip("\n")))
+                kind = "fold" if _only_shows(cell.source) else cell.kind
+                recorder.add(Part(kind, cell.source.strip("\n")))
                 cell.run(path, namespace)
     recorder.add(Part("prose", ""))
     return recorder.parts[:-1]
+
+
+def _only_shows(source: str) -> bool:
+    """Whether all that code does is to ask, or to show, what stands below it on the page."""
+    calls = (getattr(statement, "value", None) for statement in ast.parse(source).body)
+    return all(isinstance(call, ast.Call) and _name(call.func) in SHOWS for call in calls)
+
+
+def _name(called: ast.expr) -> str:
+    """The last part of the name of what is called."""
+    return getattr(called, "attr", getattr(called, "id", ""))
 
 
 if __name__ == "__main__":
