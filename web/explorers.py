@@ -15,7 +15,7 @@ from markupsafe import Markup
 from jaxpar.course.catalog import exercise, lesson
 from jaxpar.course.page_tasks import tasks
 from jaxpar.explore import answer, collectives, defaults, layout, memory, schedule
-from web.assets.answer_page import answer_html
+from jaxpar.explore.html import answer_html
 
 TEMPLATES = Path(__file__).with_name("templates")
 FORMS = {"schedule": schedule, "memory": memory, "layout": layout, "collectives": collectives}

@@ -22,7 +22,7 @@ AXIS = "dp"
 def build(root: Path) -> None:
     """Writes the steps of all algorithms beside the module that reads them."""
     data = {name: {str(n): run for n in SIZES if (run := run_of(name, n))} for name in NAMES}
-    text = json.dumps(data, indent=0, separators=(",", ":")) + "\n"
+    text = json.dumps(data, separators=(",", ":")) + "\n"
     write_atomically(root / "jaxpar/explore" / FILE, text.encode())
 
 

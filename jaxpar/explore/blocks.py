@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
+from math import prod
 
 Block = tuple[slice, ...]
 
@@ -28,10 +29,7 @@ def blocks(
 
 def pieces(axes: Sequence[str], mesh: Mapping[str, int]) -> int:
     """How many pieces the axes split a dim into."""
-    count = 1
-    for axis in axes:
-        count *= mesh[axis]
-    return count
+    return prod(mesh[axis] for axis in axes)
 
 
 def piece(axes: Sequence[str], mesh: Mapping[str, int], at: Mapping[str, int]) -> int:

@@ -35,7 +35,7 @@ def bundle() -> bytes:
 
 def modules() -> dict[str, Path]:
     """The modules that the forms import, with those that these import, and so on."""
-    waiting = [f"jaxpar.explore.{name}" for name in FORMS]
+    waiting = ["jaxpar.explore.html", *(f"jaxpar.explore.{name}" for name in FORMS)]
     waiting += [contract_of(id) for ids in JUDGED.values() for id in ids]
     found: dict[str, Path] = {}
     while waiting:

@@ -75,15 +75,16 @@ def _control(name: str, label: str, kind: str, default: Any, help: str) -> Contr
 
 
 def _value(where: str, control: Control, value: Any) -> Any:
-    if control["kind"] == "number":
-        return _number(where, control, value)
-    allowed = {
-        "choice": [pair[0] for pair in control["choices"] or ()],
-        "flag": [False, True],
-    }.get(control["kind"])
-    if control["kind"] != "flag":
-        value = str(value)
-    if allowed is not None and value not in allowed:
+    match control["kind"]:
+        case "number":
+            return _number(where, control, value)
+        case "text":
+            return str(value)
+        case "flag":
+            allowed = [False, True]
+        case _:
+            value, allowed = str(value), [pair[0] for pair in control["choices"]]
+    if value not in allowed:
         words = ", ".join(repr(one) if one == "" else str(one) for one in allowed)
         raise ValueError(f"{where}: {control['label']} is {value!r}; use one of {words}")
     return value

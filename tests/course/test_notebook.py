@@ -9,7 +9,6 @@ import re
 import sys
 import threading
 import types
-from html.parser import HTMLParser
 from typing import Any
 
 import nbformat
@@ -32,6 +31,7 @@ from jaxpar.drawing.layout import Panels, panel
 from jaxpar.grading.notebook_cells import exercise_cells
 from jaxpar.grading.verdict import Verdict
 from jaxpar.grading.writers import plain_lines
+from tests.course.elements import Elements
 from tests.course.fakes import FakeJudge, answer, stub_of, verdict, write
 
 ROW = exercise("mean_over_devices")  # a device sends something in it
@@ -175,22 +175,6 @@ def test_a_judge_that_fails_says_so_and_goes_on(notebook: Sitting) -> None:
     with pytest.raises(RuntimeError, match="out of order"):
         check(notebook, CELL.format(answer(ROW, "crash")))
     assert check(notebook, RIGHT).passed
-
-
-class Elements(HTMLParser):
-    """The elements of a page, with their attributes, and the text in it."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text += f" {data}"
 
 
 def test_a_verdict_is_a_table_for_whoever_reads_or_hears_it() -> None:

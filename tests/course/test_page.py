@@ -1,7 +1,6 @@
 """A lesson as a page: what it shows, in order, for a browser and for a screen reader."""
 
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from jaxpar.course.folder import Course
 from jaxpar.course.page.lesson_page import lesson_parts, to_html, to_markdown, write_page
 from jaxpar.course.page.parts import Part, from_json, to_json
 from jaxpar.course.page.recorder import record
+from tests.course.elements import Elements
 
 LESSON = """\
 # %% [markdown]
@@ -75,22 +75,6 @@ def course(tmp_path: Path) -> Course:
     return course
 
 
-class Elements(HTMLParser):
-    """The elements of a page with their attributes, and its text."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
 def test_everything_comes_in_the_order_of_the_lesson(path: Path) -> None:
     parts = record(path)
     assert [part.kind for part in parts] == [
@@ -130,7 +114,7 @@ def test_the_page_stands_alone_and_can_be_heard(path: Path) -> None:
     assert page.found[svg][1]["role"] == "img" and tags[svg + 1] == "title"
     assert tags.count("caption") == tags.count("table") == 2
     assert {a.get("scope") for tag, a in page.found if tag == "th"} == {"col", "row"}
-    for shown in ("a < b", "Bytes <sent>", "a & b", "20.0", "Seven.", "def spec("):
+    for shown in ("a < b", "Bytes <sent>", "a & b", "20.0", "Seven.", "PartitionSpec"):
         assert shown in page.text
 
 

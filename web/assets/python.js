@@ -1,7 +1,7 @@
 /** Python in a worker of this page: it is started by the first question, never before. */
 
 const WORKER = new URL("./worker.js", import.meta.url);
-const LOADING = "Loading Python, once, 6 MB ...";
+const LOADING = "Loading Python, once ...";
 
 export class Python {
   #say;

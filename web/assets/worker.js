@@ -6,7 +6,6 @@
 import { loadPyodide } from "./pyodide/pyodide.mjs";
 
 const BUNDLE = "/bundle";
-const PAGE = "answer_page.py";
 
 async function file(name) {
   const response = await fetch(new URL(name, import.meta.url));
@@ -15,17 +14,15 @@ async function file(name) {
 }
 
 async function load() {
-  const [python, bundle, page] = await Promise.all([
+  const [python, bundle] = await Promise.all([
     loadPyodide({ indexURL: new URL("./pyodide/", import.meta.url).href }),
     file("jaxpar.zip"),
-    file(PAGE),
   ]);
   python.unpackArchive(bundle, "zip", { extractDir: BUNDLE });
-  python.FS.writeFile(`${BUNDLE}/${PAGE}`, new Uint8Array(page));
   return python.runPython(`
 import sys
 sys.path.insert(0, "${BUNDLE}")
-from answer_page import answer_json
+from jaxpar.explore.html import answer_json
 answer_json
 `);
 }

@@ -9,12 +9,12 @@ import ast
 import contextlib
 import io
 import json
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from markupsafe import Markup
 from rich.console import Group
 from rich.table import Table
 
@@ -24,14 +24,14 @@ from jaxpar.course.page.parts import Part, to_json
 from jaxpar.course.prediction import EXAMPLES, UNITS, Kind
 from jaxpar.course.questions import RIGHT
 from jaxpar.course.table import html_table
-from jaxpar.drawing.pages import inline, render
+from jaxpar.drawing.inline_svg import titled, width_of
+from jaxpar.drawing.pages import render
 from jaxpar.drawing.picture import Picture
 from jaxpar.inspector import Report
 from jaxpar.inspector import render as render_report
 
 PACKAGE = "jaxpar.course.page"
 SHOWS = ("ask", "compare", "draw", "exercises", "show", "show_report")
-VIEW_BOX = re.compile(r'viewBox="0 0 ([\d.]+)')
 
 
 @dataclass
@@ -78,9 +78,8 @@ class Recorder:
     def picture(self, name: str, picture: Picture) -> None:
         """Adds a picture in colour."""
         title = picture.to_text().split("\n", 1)[0]
-        svg = inline(picture.to_svg(), title)
-        width = VIEW_BOX.search(svg)
-        values = {"title": title, "svg": svg, "width": width and width[1]}
+        svg = picture.to_svg()
+        values = {"title": title, "svg": Markup(titled(svg, title)), "width": width_of(svg)}
         self._add_html(render(PACKAGE, "picture.html", name=name, **values))
 
     def question(self, text: str, kind: Kind) -> None:

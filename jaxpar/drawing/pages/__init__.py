@@ -3,7 +3,7 @@
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 
 def render(package: str, template: str, **values: Any) -> str:
@@ -18,16 +18,6 @@ def render(package: str, template: str, **values: Any) -> str:
     return environment.get_template(template).render(**values)
 
 
-def inline(svg: str, title: str = "") -> Markup:
-    """An SVG file as a part of a page: without what stands before its element.
-
-    Args:
-        svg: the file.
-        title: what a screen reader says of it.
-    """
-    element = svg[svg.index("<svg") :]
-    if title:
-        name = escape(title)
-        element = element.replace("<svg", '<svg role="img"', 1)
-        element = element.replace(">", f"><title>{name}</title>", 1)
-    return Markup(element)
+def inline(svg: str) -> Markup:
+    """An SVG file as a part of a page: without what stands before its element."""
+    return Markup(svg[svg.index("<svg") :])

@@ -1,14 +1,13 @@
 """Answers of the explorers as HTML: when the site is built, and by the same code in the browser."""
 
 import json
-import re
 from collections.abc import Iterator
 from html import escape
 from typing import Any
 
+from jaxpar.drawing.inline_svg import titled, width_of
 from jaxpar.explore import answer
 
-VIEW_BOX = re.compile(r'viewBox="0 0 ([\d.]+)')
 NUMERIC = ' class="numeric"'
 
 
@@ -44,12 +43,9 @@ def _parts(answered: dict[str, Any]) -> Iterator[str]:
 
 def _picture(svg: str, title: str) -> str:
     """A picture that shrinks a little to fit, and scrolls within the page beyond that."""
-    name = escape(title)
-    box = VIEW_BOX.search(svg)
-    width = f' style="--width: {box[1]}px"' if box else ""
-    drawn = svg.replace("<svg ", '<svg role="img" ', 1).replace(">", f"><title>{name}</title>", 1)
-    attributes = f'class="picture"{width} tabindex="0" role="region" aria-label="{name}"'
-    return f"<div {attributes}>\n{drawn}\n</div>"
+    width = f'style="--width: {width_of(svg)}px"'
+    attributes = f'class="picture" {width} tabindex="0" role="region" aria-label="{escape(title)}"'
+    return f"<div {attributes}>\n{titled(svg, title)}\n</div>"
 
 
 def _table(title: str, headers: list[str], rows: list[list[str]], numeric: list[bool]) -> str:
