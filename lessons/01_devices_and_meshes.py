@@ -51,8 +51,8 @@ x_sharded = jax.device_put(x, NamedSharding(mesh, spec("b_dp d_tp")))
 draw("01_layout", array_panels("x with layout b_dp d_tp on dp=2, tp=4", x_sharded))
 
 # %% [markdown]
-# The small letter (in the SVG file also a colour) says which device holds a number. Dim b is split
-# into 2 parts and dim d into 4, so each of the 8 devices holds one of 8 blocks.
+# The small letter, and where there are colours the colour, says which device holds a number. Dim b
+# is split into 2 parts and dim d into 4, so each of the 8 devices holds one of 8 blocks.
 #
 # ### From a layout to JAX
 #
@@ -239,7 +239,7 @@ assert loss(params, data) == 84.5 and loss(stepped, data) < 40
 # needs the result. This is an *all-reduce*. Each of n devices sends 2(n-1)/n times the bytes that
 # it puts in; lesson 02 says why.
 #
-# Type a number for each question, or only Enter.
+# Type a number for each question, or skip it.
 
 # %%
 held = ask("Bytes of x and w together that one device holds")

@@ -312,36 +312,6 @@ assert (N - 2 * llama.vocab * llama.hidden - llama.hidden) / llama.layers == LAY
 # **T = FLOP/s / bandwidth**: p cancels. FSDP (lesson 10) has the same number, since forward it
 # gathers `2*p` bytes beside `2*p*T` FLOPs. `tokens_to_hide` also counts the factor of (n-1)/n.
 # Between nodes, the bandwidth is that of all cards of a node together.
-
-# %%
-one_card = replace(h100, between=Link(0, 50e9 / 8))  # which the 8 devices of a node share
-runs = {
-    "8 H100, NVLink": (h100, Layout(dp=8), 2),
-    "64 H100": (h100, Layout(dp=64), 2),
-    "1,024 H100": (h100, Layout(dp=1024), 2),
-    "1,024 H100, gradients in float32": (h100, Layout(dp=1024), 4),
-    "1,024 H100, one card a node": (one_card, Layout(dp=1024), 2),
-}
-needed = {
-    name: float(roofline.tokens_to_hide(layout, "dp", cluster, peak, parameter_bytes=size))
-    for name, (cluster, layout, size) in runs.items()
-}
-
-# %% tags=["fold"]
-rows = [(name, round(tokens)) for name, tokens in needed.items()]
-table("Tokens per device that hide the all-reduce of gradients", ("", "tokens"), rows)
-assert [row[1] for row in rows] == [1923, 2163, 2453, 4906, 19625]
-counts, curves = range(0, 8001, 50), {}
-for name, tokens in needed.items():
-    if name != "64 H100":  # it is between its neighbours
-        curves[name] = [100 * min(1, count / tokens) for count in counts]
-axes = "tokens on each device", "percent of the backward pass that computes"
-draw("04_tokens", Curves("How busy a device is, at most", *axes, counts, curves))
-
-# %% [markdown]
-# Between nodes it takes about a quarter more tokens than inside one, as long as all cards are used.
-# This assumes that every all-reduce has a backward pass beside it; what is exposed at the end comes
-# on top.
 #
 # #### MFU
 #
@@ -436,6 +406,41 @@ assert round(palm, 3) == 0.462
 # Recomputing everything has the higher HFU, and is still slower by 0.32 s. (The second run also has
 # sequence parallelism, lesson 12.) So it is MFU that says how well a run uses its hardware. That of
 # PaLM is what its paper prints.
+#
+# ### Tokens that hide an all-reduce
+#
+# All these clusters have H100. Their networks differ, and so does the number of tokens with which
+# nothing waits for them.
+
+# %%
+one_card = replace(h100, between=Link(0, 50e9 / 8))  # which the 8 devices of a node share
+runs = {
+    "8 H100, NVLink": (h100, Layout(dp=8), 2),
+    "64 H100": (h100, Layout(dp=64), 2),
+    "1,024 H100": (h100, Layout(dp=1024), 2),
+    "1,024 H100, gradients in float32": (h100, Layout(dp=1024), 4),
+    "1,024 H100, one card a node": (one_card, Layout(dp=1024), 2),
+}
+needed = {
+    name: float(roofline.tokens_to_hide(layout, "dp", cluster, peak, parameter_bytes=size))
+    for name, (cluster, layout, size) in runs.items()
+}
+
+# %% tags=["fold"]
+rows = [(name, round(tokens)) for name, tokens in needed.items()]
+table("Tokens per device that hide the all-reduce of gradients", ("", "tokens"), rows)
+assert [row[1] for row in rows] == [1923, 2163, 2453, 4906, 19625]
+counts, curves = range(0, 8001, 50), {}
+for name, tokens in needed.items():
+    if name != "64 H100":  # it is between its neighbours
+        curves[name] = [100 * min(1, count / tokens) for count in counts]
+axes = "tokens on each device", "percent of the backward pass that computes"
+draw("04_tokens", Curves("How busy a device is, at most", *axes, counts, curves))
+
+# %% [markdown]
+# Between nodes it takes about a quarter more tokens than inside one, as long as all cards are used.
+# This assumes that every all-reduce has a backward pass beside it; what is exposed at the end comes
+# on top.
 #
 # ## Compare
 

@@ -190,7 +190,7 @@ for name, step in (("one device", one_device), ("pipeline", by_hand)):
     print(f"{name}: loss {first:.4f}, then {second:.4f}")
 report = inspect(by_hand, params, examples(m))
 for one in report.collectives:
-    print(f"{one.kind} of {one.operand_bytes:,} bytes, {one.times} times, pairs {one.pairs}")
+    print(f"{one.kind} of {one.operand_bytes:,} bytes, pairs {one.pairs}")
 print()
 
 # %% [markdown]

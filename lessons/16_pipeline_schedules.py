@@ -212,7 +212,7 @@ show(breadth_first_schedule)
 # ### Chunks: interleaved 1F1B
 #
 # With two chunks on each of 4 devices there are 8 stages: 0 and 4 are on device 0, and so on. Small
-# letters in the picture are a device's second chunk; the SVG file has room for all numbers.
+# letters in the picture are a device's second chunk.
 
 # %%
 draw("16_interleaved", Timeline((track("interleaved"),)))

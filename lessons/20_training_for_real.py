@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Lesson 20: Training for real
+# # Lesson 20: training for real
 #
 # The programs of the lessons before this one run for seconds, and nothing goes wrong. A large model
 # trains for weeks on thousands of devices, and something goes wrong every few hours: a GPU fails, a

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Lesson 21: Inference
+# # Lesson 21: inference
 #
 # A trained model is asked questions. It writes its answer token by token, because each token
 # depends on those before it, and many users wait at once. In training, a device computes thousands

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Lesson 22: Smaller models
+# # Lesson 22: smaller models
 #
 # A trained model is usually kept in 16 bits for each number, sometimes in 32. Does it need so many?
 # With 4 bits in place of 16, a model about four times as large fits into the same memory, a server

@@ -28,7 +28,14 @@ How are models trained that are too large for one device? Here you write the par
 yourself, in JAX, and predict what they cost before you measure it. A judge reads what you wrote:
 it counts what each device sends, computes and holds, and says which known mistake an answer is.
 
-Read the lessons here in any browser. Their numbers were measured when this site was built.
+It is for people who have trained a network on one device, in PyTorch, in JAX or in anything else.
+What it uses of JAX is explained where it is first used. No GPU is needed: eight simulated devices
+take the place of eight real ones.
+
+A lesson first asks what a program will send or hold, and opens what was measured when this site was
+built once you have predicted it, or chosen to look. Its exercises come after it. Begin with lessons
+01 to 05. What each of the others builds on stands beside it, so that you may go straight to what
+you need.
 
 [Read a lesson](lessons/{first}.md){{ .md-button .md-button--primary }}
 [Change a schedule](explorers/schedule.md){{ .md-button }}
@@ -39,8 +46,8 @@ Windows, and Python 3.11 or newer. In a clone of the project, type `make learn`.
 
 ## Lessons
 
-| | lesson | minutes | exercises |
-|---|---|---:|---:|
+| | lesson | after | minutes | exercises |
+|---|---|---|---:|---:|
 {lessons}
 
 ## Explorers
@@ -92,8 +99,8 @@ def _home() -> str:
         first=LESSONS[0].name,
         exercise=judged[0]["id"],
         lessons="\n".join(
-            f"| {row.number} | [{row.title}](lessons/{row.name}.md) | {row.minutes} "
-            f"| {len(row.asks)} |"
+            f"| {row.number} | [{row.title}](lessons/{row.name}.md) | {', '.join(row.needs)} "
+            f"| {row.minutes} | {len(row.asks)} |"
             for row in LESSONS
         ),
         explorers="\n".join(f"- [{TITLES[name]}](explorers/{name}.md)" for name in FORMS),

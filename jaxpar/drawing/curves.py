@@ -147,20 +147,33 @@ class Points:
 
     def to_svg(self) -> str:
         """The points as an SVG file."""
-        from matplotlib.ticker import FuncFormatter
+        from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
         figure, axes = _figure(self.title, self.across, self.up)
         axes.set_xscale("log")
+        axes.margins(0.1)
         pairs = zip(self._legend(), self.points.values(), strict=True)
         for number, (line, (place, value)) in enumerate(pairs):
             colour = COLOURS[number % len(COLOURS)]
             axes.plot([place], [value], "o", color=colour, markersize=8, label=line)
-            # Letters take turns on either side, so that those of close points are apart.
-            aside = (7 if number % 2 else -14, -4)
-            axes.annotate(letter(number), (place, value), xytext=aside, textcoords="offset points")
-        axes.set_xlim(*(10.0**power for power in _decades([x for x, _ in self.points.values()])))
+        left, right = axes.get_xlim()
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if right < 100 * left else (1,)))
+        axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _number(value)))
         axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False)
+        figure.draw_without_rendering()  # now the points have their places on the page
+        places = np.array(list(self.points.values()))
+        on_page = axes.transData.transform(places) * 72 / figure.dpi
+        for number, aside in enumerate(_asides(on_page)):
+            axes.annotate(
+                letter(number),
+                places[number],
+                xytext=aside,
+                textcoords="offset points",
+                ha="center",
+                va="center",
+                arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.5, "shrinkB": 0},
+            )
         return _svg(figure)
 
     def _repr_svg_(self) -> str:
@@ -285,6 +298,19 @@ def _put(mark: str, row: list[str], column: int) -> None:
     """Writes a letter at the free place that is nearest: letters on one place stand in a row."""
     free = [place for place, there in enumerate(row) if not there.isalpha()]
     row[min(free, key=lambda place: (abs(place - column), -place))] = mark
+
+
+def _asides(places: np.ndarray) -> Iterator[np.ndarray]:
+    """How far beside its point each letter stands: as near as other points and letters allow."""
+    turns = np.radians(np.arange(0, 360, 30))
+    around = np.stack([np.cos(turns), np.sin(turns)], axis=1)
+    taken = list(places)
+    for place in places:
+        candidates = place + np.concatenate([radius * around for radius in range(12, 120, 6)])
+        rooms = [np.linalg.norm(taken - one, axis=1).min() for one in candidates]
+        free = next(one for one, room in zip(candidates, rooms, strict=True) if room > 10)
+        taken.append(free)
+        yield free - place
 
 
 def _row(value: float, low: float, high: float) -> int:

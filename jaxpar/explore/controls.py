@@ -98,8 +98,8 @@ def _number(where: str, control: Control, value: Any) -> int | float:
     except (TypeError, ValueError):
         found = math.nan
     if not least <= found <= most or (whole and not found.is_integer()):
-        kind = "whole number" if whole else "number"
+        kind, shown = "whole number" if whole else "number", str(value).strip() or "empty"
         raise ValueError(
-            f"{where}: {control['label']} is {value}; use a {kind} from {least:,} to {most:,}"
+            f"{where}: {control['label']} is {shown}; use a {kind} from {least:,} to {most:,}"
         )
     return int(found) if found.is_integer() else found

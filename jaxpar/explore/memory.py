@@ -68,7 +68,10 @@ def answer(form: Mapping[str, Any]) -> dict[str, Any]:
     given = read("memory", CONTROLS, form)
     given["zero"] = int(given["zero"])
     footprint = _footprint(given)
-    footprint.check("memory")
+    try:
+        footprint.check("memory")
+    except ValueError as error:  # which names the options of the terminal; here they are fields
+        raise ValueError(str(error).replace("--", "")) from None
     plan = _plan(given, footprint.layout)
     cluster = plan.job.cluster
     fitting = fits(footprint, cluster)

@@ -88,6 +88,7 @@ def answer(form: Mapping[str, Any]) -> dict[str, Any]:
         "cells": list(_without_waits(track) if wrong else _cells(track.simulation)),
         "csv": Table(tuple(tuple(filter(None, row)) for row in table.rows)).to_csv(),
         "makespan": track.simulation.makespan,
+        "unused": list(_unused(given, tracks)),
         "wrong": wrong,
     }
     if wrong:
@@ -125,6 +126,17 @@ def _searched(given: Mapping[str, Any], costs: Costs) -> Found:
             f"--search --stages {given['p']} --microbatches {given['m']}`"
         )
     return search_schedule(given["p"], given["m"], given["limit"] or None, costs)
+
+
+def _unused(given: Mapping[str, Any], tracks: list[Track]) -> Iterator[str]:
+    """The fields that have no effect on this answer."""
+    if not {given["name"], given["beside"]} & set(LOOPED):
+        yield "chunks"
+    if given["name"] == SEARCH:  # which weighs whole backwards against halves
+        return
+    yield "limit"
+    kinds = {action.kind for track in tracks for action in track.simulation.starts}
+    yield from (kind for kind in "FBIW" if kind not in kinds)
 
 
 def _beside(track: Track, given: Mapping[str, Any]) -> Iterator[Track]:

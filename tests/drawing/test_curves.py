@@ -1,4 +1,6 @@
+import math
 from collections.abc import Sequence
+from itertools import combinations
 
 import pytest
 
@@ -154,3 +156,12 @@ def test_points_in_svg_have_names_letters_and_decades() -> None:
     words = texts(some_points().to_svg())
     assert {"Losses", "bytes", "nats", "a", "b", "c", "100", "100,000"} <= set(words)
     assert "c  many: 50,000, 1" in words
+
+
+def test_letters_of_points_on_one_place_stand_apart_in_svg() -> None:
+    same = {str(number): (9.0, 1.0) for number in range(12)}
+    svg = Points("Losses", "bytes", "nats", same).to_svg()
+    letters = [one for one in elements(svg, "text") if one.text in tuple("abcdefghijkl")]
+    places = [(float(one.get("x", "")), float(one.get("y", ""))) for one in letters]
+    assert len(places) == 12
+    assert min(math.dist(*pair) for pair in combinations(places, 2)) > 9

@@ -69,9 +69,13 @@ def test_every_cluster_that_is_offered_is_known(hardware: str) -> None:
     ("form", "words"),
     [
         ({"tp": 3}, "memory: tp=3: it must divide"),
-        ({"fsdp": 8}, "over fsdp everything is sharded; use --zero 3"),
+        ({"fsdp": 8}, "over fsdp everything is sharded; use zero 3"),
+        ({"batch": ""}, "memory: batch is empty; use a whole number"),
         ({"batch": 7}, "8 here, must divide it; use a batch of 8"),
-        ({"model": "gpt2", "sequence": 4096}, "positions; use 1,024 at most"),
+        (
+            {"model": "gpt2", "sequence": 4096},
+            "memory: sequence 4,096; gpt2 has a table of 1,024 positions; use 1,024 at most",
+        ),
         ({"zero": "4"}, "ZeRO is '4'; use one of 0, 1, 2, 3"),
         ({"sequence_parallel": "yes"}, "sequence parallel is 'yes'; use one of False, True"),
     ],

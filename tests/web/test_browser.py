@@ -148,7 +148,7 @@ def test_a_page_is_for_everyone(visit: Callable[..., Page], path: str) -> None:
     still = visit(f"/{path}/", java_script_enabled=False)
     shown = ".picture > svg" if path.startswith("explorers") else ".editor"
     assert still.locator(shown).is_visible()
-    assert still.locator("noscript p").is_visible()
+    assert still.locator("noscript").is_visible()
 
 
 @pytest.mark.full
@@ -178,6 +178,16 @@ def test_the_address_holds_the_state(visit: Callable[..., Page], name: str) -> N
 
 
 @pytest.mark.full
+def test_controls_say_where_they_have_no_effect(visit: Callable[..., Page]) -> None:
+    page = visit("/explorers/schedule/")
+    unused = page.locator(".control.unused label")
+    assert unused.all_inner_texts() == ["chunks", "time of I", "time of W", "limit in flight"]
+    with answered(page):
+        page.select_option("#schedule-name", "zb-h1")
+    assert unused.all_inner_texts() == ["chunks", "time of B", "limit in flight"]
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("how", ["mouse", "keys", "button"])
 def test_a_moved_cell_breaks_a_rule(visit: Callable[..., Page], how: str) -> None:
     """1F1 after 1F2 is a schedule, though a slower one; 1F0 after 1B0 is none."""
@@ -185,6 +195,7 @@ def test_a_moved_cell_breaks_a_rule(visit: Callable[..., Page], how: str) -> Non
     page.hover("[data-cell='1F1']")
     assert "It waits for: 1F0, 0F1." in page.inner_text(".about")
     assert page.locator("[data-cell].before").count() == 2
+    assert page.locator("button.later").is_disabled()  # no cell is chosen yet
     place = page.locator("[data-cell='3F0']")
     place.focus()
     with answered(page):
@@ -279,7 +290,12 @@ def test_an_exercise_keeps_what_is_written(visit: Callable[..., Page]) -> None:
     page.reload()
     assert page.input_value(".editor") == "while True:\n    pass"
     page.locator(".editor").press("Control+Enter")
+    page.click(".stop")
     page.locator(".verdict").wait_for()
+    assert page.inner_text(".verdict") == "Stopped."
+    assert page.locator(".stop").is_hidden()
+    page.locator(".editor").press("Control+Enter")
+    page.get_by_text("seconds and was ended").wait_for()
     assert "20 seconds" in page.inner_text(".verdict")
     page.click("button.reset")
     assert page.input_value(".editor") == stub

@@ -87,3 +87,21 @@ def test_a_page_is_found_by_a_word_in_it(visit: Callable[..., Page], site: str) 
     page.keyboard.press("Control+K")
     page.keyboard.type("interleaved")
     page.get_by_text("Lesson 16: pipeline schedules").first.wait_for()
+
+
+def test_contents_lead_to_what_is_open(visit: Callable[..., Page]) -> None:
+    page = visit(f"/lessons/{ROWS[1].name}/")
+    hidden = page.locator("nav a.folded")
+    names = hidden.all_text_contents()
+    assert names and not hidden.first.is_visible()
+    page.locator(".notice button").click()
+    assert hidden.count() == 0
+    assert page.locator("nav").get_by_text(names[0].strip()).first.is_visible()
+
+
+def test_what_is_solved_has_a_mark(visit: Callable[..., Page]) -> None:
+    page = visit("/")
+    assert page.locator("a.solved").count() == 0
+    page.evaluate("localStorage.setItem('jaxpar solved bubble_fraction', 'def ...')")
+    page.reload()
+    assert page.locator("article a.solved").all_inner_texts() == ["The idle fraction of a pipeline"]

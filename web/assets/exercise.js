@@ -5,11 +5,11 @@
 
 import { copy } from "./copy.js";
 import { Python } from "./python.js";
+import { SOLVED } from "./solved.js";
 
 const SECONDS = 20;
 const INDENT = "    ";
 const SOURCE = "jaxpar source ";
-const SOLVED = "jaxpar solved ";
 
 class Exercise extends HTMLElement {
   #python;
@@ -20,11 +20,16 @@ class Exercise extends HTMLElement {
     this.verdict = this.querySelector(".verdict");
     this.status = this.querySelector(".status");
     this.progress = this.querySelector(".progress");
-    this.#python = new Python((text) => (this.status.textContent = text));
+    this.stop = this.querySelector(".stop");
+    this.#python = new Python((text) => {
+      this.status.textContent = text;
+      this.stop.hidden = text === "";
+    });
     this.editor.value = localStorage.getItem(SOURCE + this.name) ?? this.editor.defaultValue;
     this.editor.addEventListener("input", () => this.#keep());
     this.editor.addEventListener("keydown", (event) => this.#key(event));
     this.querySelector(".check").addEventListener("click", () => this.check());
+    this.stop.addEventListener("click", () => this.#python.stop());
     this.querySelector(".reset").addEventListener("click", () => this.reset());
     this.querySelector(".copy").addEventListener("click", () => this.#copy());
     this.querySelector(".take").addEventListener("toggle", () => this.#showProgress());

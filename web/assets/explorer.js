@@ -1,6 +1,7 @@
 /**
  * <jaxpar-explorer name="...">: asks Python for the answer to its form whenever a control changes,
  * and keeps the form in the address. The HTML within it holds the controls and the first answer.
+ * Controls that an answer names as unused are marked so.
  */
 
 import { collectives } from "./collectives.js";
@@ -22,8 +23,8 @@ class Explorer extends HTMLElement {
     this.form = this.querySelector("form");
     this.shown = this.querySelector(".answer");
     this.error = this.querySelector(".error");
-    const status = this.querySelector(".status");
-    this.#python = new Python((text) => (status.textContent = text));
+    this.status = this.querySelector(".status");
+    this.#python = new Python((text) => this.say(text));
     this.form.addEventListener("submit", (event) => event.preventDefault());
     this.form.addEventListener("input", () => this.changed());
     this.form.addEventListener("reset", () => setTimeout(() => this.changed()));
@@ -36,6 +37,11 @@ class Explorer extends HTMLElement {
   disconnectedCallback() {
     window.removeEventListener("hashchange", this.#restore);
     this.#python.end();
+  }
+
+  /** Shows a word on what has happened, which a screen reader says. */
+  say(text) {
+    this.status.textContent = text;
   }
 
   /** The controls that Python is asked about. */
@@ -93,6 +99,9 @@ class Explorer extends HTMLElement {
   }
 
   #tell(answer) {
+    for (const { name, parentElement } of this.controls) {
+      parentElement.classList.toggle("unused", Boolean(answer.unused?.includes(name)));
+    }
     this.dispatchEvent(new CustomEvent("answer", { detail: answer }));
   }
 }

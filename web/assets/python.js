@@ -34,6 +34,11 @@ export class Python {
     });
   }
 
+  /** Ends Python while it is at work; what was asked is answered by saying so. */
+  stop() {
+    if (this.#asked) this.#fail("Stopped.");
+  }
+
   /** Ends Python; the next question starts it again. */
   end() {
     this.#worker?.terminate();

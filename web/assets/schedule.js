@@ -12,7 +12,7 @@ export function schedule(explorer) {
   const csv = form.elements.csv;
   const about = explorer.querySelector(".about");
   const button = (name) => explorer.querySelector(`button.${name}`);
-  let answer, cells, drawn, current, drag, focused;
+  let answer, cells, drawn, current, chosen, drag, focused;
 
   explorer.addEventListener("answer", ({ detail }) => {
     answer = detail;
@@ -30,13 +30,23 @@ export function schedule(explorer) {
     const svg = shown.querySelector("svg");
     svg.setAttribute("role", "group"); // no picture any more: its cells can be moved
     svg.setAttribute("aria-label", answer.title);
-    if (!drawn.has(current)) current = drawn.keys().next().value;
+    if (!drawn.has(current)) {
+      current = drawn.keys().next().value;
+      chosen = false;
+    }
     drawn.get(current)?.setAttribute("tabindex", "0");
     if (focused) drawn.get(current)?.focus();
     focused = false;
+    showChosen();
     showPath();
     showBroken();
   });
+
+  /** Marks the cell that buttons move; until one is chosen there is nothing to move. */
+  function showChosen() {
+    for (const name of ["earlier", "later"]) button(name).disabled = !chosen;
+    if (chosen) look(current);
+  }
 
   function showPath() {
     shown.querySelector("svg").classList.toggle("critical", path.checked && !answer.wrong);
@@ -45,7 +55,7 @@ export function schedule(explorer) {
   const path = explorer.querySelector(".path");
   path.addEventListener("change", showPath);
 
-  /** Says the rule that an edited table breaks, at the cell that breaks it. */
+  /** Says the rule that an edited table breaks, and marks the cell that breaks it. */
   function showBroken() {
     if (!answer.wrong) return;
     const { text, cell } = answer.wrong;
@@ -53,18 +63,8 @@ export function schedule(explorer) {
     rule.className = "rule";
     rule.setAttribute("role", "alert");
     rule.textContent = text;
-    const picture = shown.querySelector(".picture");
-    picture.append(rule);
-    const element = drawn.get(cell);
-    if (!element) return;
-    element.classList.add("broken");
-    const at = element.getBoundingClientRect();
-    const within = picture.getBoundingClientRect();
-    const left = Math.min(at.left - within.left, picture.clientWidth - rule.offsetWidth);
-    rule.style.left = `${picture.scrollLeft + Math.max(left, 0)}px`;
-    rule.style.top = `${at.bottom - within.top + 6}px`;
-    const below = rule.getBoundingClientRect().bottom - within.bottom;
-    if (below > 0) picture.style.paddingBottom = `${below + 6}px`;
+    shown.querySelector(".picture").append(rule);
+    drawn.get(cell)?.classList.add("broken");
   }
 
   /** Marks a cell, what it waits for, and what waits for it. */
@@ -111,7 +111,8 @@ export function schedule(explorer) {
     drawn.get(current).setAttribute("tabindex", "-1");
     drawn.get(id).setAttribute("tabindex", "0");
     current = id;
-    look(id);
+    chosen = true;
+    showChosen();
   });
 
   shown.addEventListener("keydown", (event) => {
@@ -170,7 +171,10 @@ export function schedule(explorer) {
     explorer.set({ csv: answer.csv });
     csv.focus();
   });
-  button("copy").addEventListener("click", () => copy(answer.csv));
+  button("copy").addEventListener("click", () => {
+    copy(answer.csv);
+    explorer.say("Copied.");
+  });
   button("download").addEventListener("click", () => {
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([answer.csv], { type: "text/csv" }));
@@ -183,8 +187,9 @@ export function schedule(explorer) {
 
 function described({ id, device, start, end, waits_for, waited_on_by }) {
   const [before, after] = [waits_for, waited_on_by].map((ids) => ids.join(", ") || "nothing");
-  const time = `from ${start} to ${end}`;
-  return `${id}, device ${device}, ${time}. It waits for: ${before}. Waits for it: ${after}.`;
+  const time = `${id}, device ${device}, from ${start} to ${end}.`;
+  const isFree = !waits_for.length && !waited_on_by.length; // as in a table that cannot run
+  return isFree ? time : `${time} It waits for: ${before}. Waits for it: ${after}.`;
 }
 
 function middle(element) {

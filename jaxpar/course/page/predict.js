@@ -129,12 +129,15 @@ const first = questions.filter(
     measure && measure.compareDocumentPosition(question) & Node.DOCUMENT_POSITION_PRECEDING,
 );
 const notice = element("div", { className: "notice", hidden: true });
+const links = folded.flatMap((one) =>
+  one.id ? [...document.querySelectorAll(`nav a[href$="#${one.id}"]`)] : [],
+);
 
 function update() {
   questions.forEach(showQuestion);
   document.querySelectorAll(".measured").forEach(showAnswer);
   const open = first.filter((question) => prediction(question) === null);
-  for (const one of folded) one.classList.toggle("folded", open.length > 0);
+  for (const one of [...folded, ...links]) one.classList.toggle("folded", open.length > 0);
   notice.hidden = open.length === 0;
   if (open.length === 0) return;
   notice.replaceChildren(

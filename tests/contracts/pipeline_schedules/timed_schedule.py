@@ -27,6 +27,11 @@ def best_of_two_orders(stages, microbatches, limit, **times):
 
 
 @right
+def always_in_one_order(stages, microbatches, limit, **times):
+    return in_time((stages, microbatches, limit), times)
+
+
+@right
 def with_idle_cells(stages, microbatches, limit, **times):
     rows = in_time((stages, microbatches, limit), times)
     return to_ticks(Table.parse(rows)).to_rows()
