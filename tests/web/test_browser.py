@@ -188,16 +188,19 @@ def test_controls_say_where_they_have_no_effect(visit: Callable[..., Page]) -> N
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("how", ["mouse", "keys", "button"])
+@pytest.mark.parametrize("how", ["mouse", "keys", "button", "touch"])
 def test_a_moved_cell_breaks_a_rule(visit: Callable[..., Page], how: str) -> None:
     """1F1 after 1F2 is a schedule, though a slower one; 1F0 after 1B0 is none."""
-    page = visit("/explorers/schedule/")
+    page = visit("/explorers/schedule/", has_touch=how == "touch")
     page.hover("[data-cell='1F1']")
     assert "It waits for: 1F0, 0F1." in page.inner_text(".about")
     assert page.locator("[data-cell].before").count() == 2
     assert page.locator("button.later").is_disabled()  # no cell is chosen yet
     place = page.locator("[data-cell='3F0']")
-    place.focus()
+    if how == "touch":
+        place.tap()
+    else:
+        place.focus()
     with answered(page):
         if how == "mouse":
             start, end = place.bounding_box(), page.locator("[data-cell='3B0']").bounding_box()
@@ -208,6 +211,8 @@ def test_a_moved_cell_breaks_a_rule(visit: Callable[..., Page], how: str) -> Non
             page.mouse.up()
         elif how == "keys":
             page.keyboard.press("Shift+ArrowRight")
+        elif how == "touch":
+            page.tap("button.later")
         else:
             page.click("button.later")
     assert "3F0" in page.inner_text(".rule")
