@@ -409,8 +409,8 @@ assert round(palm, 3) == 0.462
 #
 # ### Tokens that hide an all-reduce
 #
-# All these clusters have H100. Their networks differ, and so does the number of tokens with which
-# nothing waits for them.
+# All these clusters have H100. The longer a network takes for the gradients, the more tokens each
+# device needs, or it waits.
 
 # %%
 one_card = replace(h100, between=Link(0, 50e9 / 8))  # which the 8 devices of a node share
