@@ -94,6 +94,8 @@ class Architecture:
         tied: whether the head is the transposed embedding.
         positions: the rows of the table of learned positions; 0 if there is no table.
         norm: the kind of norm: "rms" has one vector of parameters, "layer" two, "plain" none.
+        fused_norms: whether a norm is one kernel; else it is several, which compute in float32, as
+            in LLaMA's own code.
         biases: which matrices have a bias: "none"; "qkv", those of queries, keys and values;
             "attention", these and the output of attention; "all", all except the head.
         query_key_norm: whether queries and keys have a norm, of one vector of the head's size.
@@ -117,6 +119,7 @@ class Architecture:
     tied: bool = False
     positions: int = 0
     norm: Literal["rms", "layer", "plain"] = "rms"
+    fused_norms: bool = True
     biases: Literal["none", "qkv", "attention", "all"] = "none"
     query_key_norm: bool = False
     embedding_norm: bool = False
@@ -137,6 +140,11 @@ class Architecture:
         if self.head_size is None:
             _check_divides(self.name, ("heads", self.heads), ("hidden", self.hidden))
         _check_divides(self.name, ("kv_heads", self.key_heads), ("heads", self.heads))
+        if not (self.fused_norms or self.norm == "rms"):
+            raise ValueError(
+                f"{self.name}: norm is {self.norm!r}; only an 'rms' norm is known as several "
+                "kernels: leave fused_norms out"
+            )
         if self.norms not in (1, 2, 4):
             raise ValueError(f"{self.name}: norms is {self.norms!r}; use 1, 2 or 4")
         if self.expert_layers < 0:

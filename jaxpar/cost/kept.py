@@ -232,9 +232,16 @@ def _inputs_again(architecture: Architecture, layout: Layout) -> Iterator[_Array
 def _kept(
     architecture: Architecture, layout: Layout, *, scores: bool, experts: bool
 ) -> Iterator[_Array]:
-    yield _Array("layer input", "hidden", "positions")
     if layout.recomputes_layers:
+        yield _Array("layer input", "hidden", "positions")
         return
+    before_norm = _Array("layer input", "hidden", "positions")
+    if not architecture.fused_norms:  # Each keeps its input in float32, and its result so far.
+        before_norm = before_norm._replace(element_bytes=4)
+        yield _Array(
+            "norms' results before their weights", f"{architecture.norms} * hidden", "positions"
+        )
+    yield before_norm
     yield _Array("attention input", "hidden", "positions")
     yield from _projected(architecture)
     if scores:
@@ -247,9 +254,9 @@ def _kept(
     if architecture.dropout:
         yield from (_Array(f"{name} mask", "hidden", "positions", 1) for name in after)
     if architecture.norms == 4:
-        yield from (_Array(f"{name} output", "hidden", "positions") for name in after)
+        yield from (before_norm._replace(name=f"{name} output") for name in after)
     if architecture.norms > 1:
-        yield _Array("stream", "hidden", "positions")
+        yield before_norm._replace(name="stream")
         yield _Array("mlp input", "hidden", "positions")
     if experts:
         yield from _mixed(architecture)

@@ -32,10 +32,22 @@ from jaxpar.layout import Layout
 # The bytes through memory of a backward pass over those of the forward pass. Where the forward pass
 # reads a and writes b, the backward pass reads a and the gradient of b, and writes that of a.
 BACKWARD_BYTES = 1.5
-# The launches of a layer that is computed again over those of its forward and backward pass: in
-# NVIDIA/Megatron-LM's functional tests of a small GPT (d98e8a64) full recomputation makes a step
-# that waits for its host 1.5 times as long on A100, and 2.1 times on H100.
+# The bytes through memory for each element of a norm: as one kernel, forward; and as LLaMA's own
+# code (meta-llama/llama, llama/model.py, RMSNorm) runs in PyTorch, kernel by kernel, forward and
+# backward. Forward: to float32 6, square 8, mean 4, product with 1/rms 8, to 16 bits 6, product
+# with the weight 4. Backward, by PyTorch's tools/autograd/derivatives.yaml: of the weight and of
+# what it multiplies 8 + 4, to float32 6, of x and of 1/rms 8 + 16, of the mean 4, of the square
+# 8 + 8 + 12, the sum of x's two gradients 12, to 16 bits 6.
+NORM_BYTES = 4
+UNFUSED_NORM_BYTES, UNFUSED_NORM_BACKWARD_BYTES = 36, 92
+# How many launches come to those of a layer's forward and backward pass where it is computed again,
+# where attention is on a ring, for each device beyond the first, and where FSDP gathers what the
+# layer needs. Of NVIDIA/Megatron-LM's functional tests of a small GPT (4e85d74a), which wait for
+# their hosts, full recomputation takes 1.5 times as long, cp=2 beside tp=2 takes 1.3 to 1.5 times
+# as long as tp=4, and Megatron's FSDP 1.4 times as long as ZeRO 1.
 EAGER_AGAIN = 0.5
+EAGER_RING = 0.4
+EAGER_GATHERS = 0.4
 # For each parameter Adam reads and writes 12 bytes, and writes the parameter in 16 bits; it reads
 # the gradient, too.
 OPTIMIZER_BYTES = 12 + 12 + 2
@@ -58,11 +70,13 @@ def step_terms(
     sequence: int,
     overlap: bool = False,
     each: States = ADAM_MIXED,
+    scatter_gather: bool = True,
+    all_reduce: bool = False,
 ) -> list[Term]:
     """Seconds of a step on a device of the slowest stage, by what they are spent on.
 
-    `each` are the states of training. Where not all parameters are trained, the products find no
-    gradients of weights.
+    `each`, `scatter_gather` and `all_reduce` are those of `step_traffic`. Where not all parameters
+    are trained, the products find no gradients of weights.
 
     Without `overlap`, nothing overlaps. With it, these messages run beside computation for as long
     as that lasts, and the fraction `Efficiency.overlap` of them takes no time of its own: gradients
@@ -83,12 +97,20 @@ def step_terms(
     check_formulas("step_terms", layout)
     numbers = _numbers(architecture, layout, cluster, batch, sequence, each)
     work = list(_work(numbers, _again(architecture, layout)))
-    messages = step_traffic(architecture, layout, batch=batch, sequence=sequence, each=each)
+    messages = step_traffic(
+        architecture,
+        layout,
+        batch=batch,
+        sequence=sequence,
+        each=each,
+        scatter_gather=scatter_gather,
+        all_reduce=all_reduce,
+    )
     seconds = _seconds(messages, layout, cluster)
     sent = list(_hidden(messages, seconds, cluster, numbers, work) if overlap else seconds)
     stage = [term for message, term in zip(messages, sent, strict=True) if _in_stage(message)]
     numbers |= {"layers_seconds": total(work), "device_seconds": total([*work, *stage])}
-    waits = list(_waits(numbers, layout, cluster))
+    waits = list(_waits(numbers, cluster))
     numbers["stage_seconds"] = numbers["device_seconds"] + total(waits)
     bubble = "(pp - 1)/(microbatches*chunks)*stage_seconds"
     return [
@@ -207,6 +229,7 @@ def _numbers(
         "attention_bytes": 2 * tokens * heads * (layout.cp if rings else 1),
         "token_bytes": token_bytes,
         "score_bytes": (experts + dense) * score_bytes,
+        "norm_bytes": (experts + dense) * _norm_bytes(a, layout, backward=True),
         "head_flops": head_flops(a, layout.microbatch, sequence).value,
         "vocab": a.vocab,
         "passes": 3 if each.trained == 1 else 2,
@@ -216,6 +239,10 @@ def _numbers(
         "flops": peak_flops(cluster.device) * cluster.efficiency.products,
         "score_flops": peak_flops(cluster.device)
         * (cluster.efficiency.attention if a.fused_attention else cluster.efficiency.products),
+        "launched": 1
+        + EAGER_AGAIN * (layout.remat == "full")
+        + EAGER_RING * (layout.cp - 1) * rings
+        + EAGER_GATHERS * (layout.zero == 3),
         "eager_layer_seconds": cluster.efficiency.eager_layer_seconds,
         "bandwidth": cluster.device.memory_bytes_per_second * cluster.efficiency.memory,
         "host_bandwidth": cluster.host.bytes_per_second * cluster.efficiency.links,
@@ -243,18 +270,31 @@ def _token_bytes(a: Architecture, layout: Layout, *, mixed: bool) -> Any:
     """
     split = layout.tp if layout.sequence_parallel else 1
     sums = 1 if a.norms == 1 else 2
-    outside = (4 * a.norms + (6 + a.dropout) * sums) * a.hidden / split
+    outside = (6 + a.dropout) * sums * a.hidden / split
     heads = 4 * (a.heads + 2 * a.key_heads) * a.d_head  # split into heads, and turned
     if mixed and a.experts:
         outside += 8 * a.experts.per_token * a.hidden / split  # sorted by expert, and back
+    outside += _norm_bytes(a, layout)
     return outside + (heads + (6 if a.gated else 4) * _width(a, mixed=mixed)) / layout.tp
+
+
+def _norm_bytes(a: Architecture, layout: Layout, *, backward: bool = False) -> Any:
+    """Bytes of a token through memory in the norms of a layer.
+
+    Backward, only those beyond `BACKWARD_BYTES` times what the forward pass moves.
+    """
+    each = NORM_BYTES if a.fused_norms else UNFUSED_NORM_BYTES
+    if backward:
+        each = 0 if a.fused_norms else UNFUSED_NORM_BACKWARD_BYTES - BACKWARD_BYTES * each
+    return each * a.norms * a.hidden / (layout.tp if layout.sequence_parallel else 1)
 
 
 def _work(numbers: Mapping[str, Any], remat: str) -> Iterator[Term]:
     """What the layers of a stage compute, for all microbatches."""
     yield make_term("products", f"passes*{_PRODUCTS}", numbers)
     yield make_term("attention", f"3*{_ATTENTION}", numbers)
-    yield make_term("memory traffic", f"{1 + BACKWARD_BYTES}*{_TRAFFIC}", numbers)
+    norms = "microbatches*tokens*norm_bytes/bandwidth"
+    yield make_term("memory traffic", f"{1 + BACKWARD_BYTES}*{_TRAFFIC} + {norms}", numbers)
     if remat == "full":
         yield make_term("products again", _PRODUCTS, numbers)
         yield make_term("attention again", _ATTENTION, numbers)
@@ -265,15 +305,14 @@ def _work(numbers: Mapping[str, Any], remat: str) -> Iterator[Term]:
         yield make_term("memory traffic again", scores, numbers)
 
 
-def _waits(numbers: Mapping[str, Any], layout: Layout, cluster: Cluster) -> Iterator[Term]:
+def _waits(numbers: Mapping[str, Any], cluster: Cluster) -> Iterator[Term]:
     """The time in which the devices of a stage wait for their hosts to launch the next kernel.
 
     Where both take about as long, each waits for the other at times. The power is what fits
     measured runs best, of 2, 3 and a maximum.
     """
     if cluster.eager:
-        again = f"{1 + EAGER_AGAIN}*" if layout.remat == "full" else ""
-        launches = f"{again}microbatches*layers*eager_layer_seconds"
+        launches = "microbatches*layers*launched*eager_layer_seconds"
         both = f"(device_seconds**3 + ({launches})**3)**(1/3)"
         yield make_term("waiting for the host", f"{both} - device_seconds", numbers)
 

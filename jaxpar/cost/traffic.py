@@ -81,6 +81,7 @@ def step_traffic(
     each: States = ADAM_MIXED,
     element_bytes: int = 2,
     scatter_gather: bool = True,
+    all_reduce: bool = False,
 ) -> list[Message]:
     """Every collective of a step, for a device of the fullest stage.
 
@@ -98,8 +99,10 @@ def step_traffic(
         element_bytes: of an activation.
         scatter_gather: without sequence parallelism, what one stage sends to the next goes in tp
             parts, which are gathered there.
+        all_reduce: with stage 1 of ZeRO every device gets the sums of all gradients, and not only
+            of those for its own states, as in Aleph-Alpha/scaling.
     """
-    step = StepTraffic(architecture, layout, batch, sequence, each, element_bytes)
+    step = StepTraffic(architecture, layout, batch, sequence, each, element_bytes, all_reduce)
     messages = *step.states(), *step.activations(scatter_gather=scatter_gather), *step.context()
     return sent(messages)
 
@@ -132,6 +135,7 @@ class StepTraffic:
     """The messages of a step, kind by kind; the arguments of `step_traffic` say what they are.
 
     Attributes:
+        all_reduce: whether stage 1 of ZeRO sums all gradients on every device.
         differences: what a program sends in another way than the standard, by name of the message.
         more: the values of names in these formulas that the standard does not have.
     """
@@ -142,6 +146,7 @@ class StepTraffic:
     sequence: int
     each: States
     element_bytes: int
+    all_reduce: bool = False
     differences: Mapping[str, Difference] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
 
@@ -225,7 +230,8 @@ class StepTraffic:
             yield self.send(f"{of}parameters again", "all_gather", axes, shard, times, "backward")
         else:
             yield self.send(f"new {of}parameters", "all_gather", axes, shard, "1", "forward")
-        yield self.send(f"{of}gradients", "reduce_scatter", axes, gradients, times, "backward")
+        sums = "all_reduce" if zero == 1 and self.all_reduce else "reduce_scatter"
+        yield self.send(f"{of}gradients", sums, axes, gradients, times, "backward")
         if copied:
             mine = f"{parameters}*gradient_bytes/{shards}"
             yield self.send(f"{of}gradients of shards", "all_reduce", "dp", mine, "1", "backward")

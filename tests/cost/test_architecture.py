@@ -131,6 +131,7 @@ def test_sizes_of_ones_own_are_a_gpt_or_a_llama() -> None:
         ({"kv_heads": 4}, "kv_heads is 4, which does not divide heads, 6; the nearest .* is 3"),
         ({"ffn": -1}, "ffn is -1"),
         ({"norms": 3}, "norms is 3; use 1, 2 or 4"),
+        ({"norm": "layer", "fused_norms": False}, "norm is 'layer'; only an 'rms' norm is known"),
         ({"latent": LATENT}, "latent attention without a head_size"),
         ({"latent": LATENT, "head_size": 2, "biases": "qkv"}, "latent attention with biases 'qkv'"),
         ({"experts": Experts(4, 2, 8), "biases": "all"}, "experts with biases 'all'"),

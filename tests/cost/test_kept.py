@@ -93,6 +93,17 @@ def test_other_layers_by_hand() -> None:
     assert parallel == fewer - 2 * gemma.hidden
 
 
+def test_norms_of_several_kernels_keep_more() -> None:
+    # Each keeps its input in float32 in place of 16 bits, and what its weight multiplies.
+    for name, norms in (("llama3-8b", 2), ("gemma2-9b", 4)):
+        model = find_model(name)
+        apart = replace(model, fused_norms=False)
+        for remat, more in (("selective", 2 * norms * model.hidden), ("full", 0)):
+            layout = Layout(tp=4, remat=remat, sequence_parallel=True)
+            kept = [per_token(each, layout, experts=False) for each in (apart, model)]
+            assert kept[0] - kept[1] == more / 4
+
+
 def test_what_each_device_keeps_of_a_split_layer() -> None:
     model = find_model("llama3-8b")
     one = per_token(model, Layout(remat="selective"), experts=False)

@@ -69,6 +69,17 @@ def test_by_hand_on_one_device() -> None:
     assert len(terms) == 8
 
 
+def test_norms_of_several_kernels_by_hand() -> None:
+    split = Layout(tp=2, sequence_parallel=True)
+    for layout, forward in ((split, 1), (replace(split, remat="full"), 2)):
+        apart = seconds(layout, replace(LLAMA, fused_norms=False), batch=1)
+        fused = seconds(layout, batch=1)
+        more = sum(apart.values()) - sum(fused.values())
+        # 36 bytes forward and 92 backward in place of 4 and 1.5 times 4, of two norms a layer.
+        moved = forward * (36 - 4) + 92 - 6
+        assert more == pytest.approx(32 * 2 * 4096 * 4096 / 2 * moved / 1e12)
+
+
 def test_full_recomputation_repeats_the_forward_pass_and_selective_attention() -> None:
     full, selective = (seconds(Layout(remat=remat)) for remat in ("full", "selective"))
     assert full["products again"] == pytest.approx(full["products"] / 3)
@@ -227,6 +238,23 @@ def test_a_device_waits_for_a_host_that_launches_each_kernel() -> None:
     waits = seconds(large, LLAMA, eager)["waiting for the host"]
     assert 0 < waits < 0.01 * sum(seconds(large).values())
     assert "waiting for the host" not in seconds(small)
+
+
+@pytest.mark.parametrize(
+    ("layout", "times"),
+    [
+        (Layout(remat="full"), 1.5),
+        (Layout(cp=2, context="zigzag"), 1.4),
+        (Layout(cp=2, context="ulysses"), 1),
+        (Layout(fsdp=2, zero=3), 1.4),
+    ],
+)
+def test_what_a_host_launches_more(layout: Layout, times: float) -> None:
+    reached = replace(IDEAL.efficiency, eager_layer_seconds=1)
+    terms = seconds(layout, LLAMA, replace(IDEAL, efficiency=reached, eager=True), batch=2)
+    microbatches = layout.microbatches(2)
+    waits = terms["waiting for the host"]
+    assert waits == pytest.approx(times * 32 * microbatches, rel=0.1)
 
 
 def test_hosts_lengthen_the_bubble_too() -> None:

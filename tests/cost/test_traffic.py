@@ -54,6 +54,14 @@ def test_gradients_may_be_sent_in_other_bytes_than_parameters() -> None:
     assert sent(messages, layout) == pytest.approx((2 + 4) * LLAMA.parameters * 3 / 4)
 
 
+def test_stage_1_of_zero_may_sum_all_gradients_on_every_device() -> None:
+    layout, each = Layout(dp=4, zero=1), States(2, 4, 12)
+    messages = step_traffic(LLAMA, layout, batch=4, sequence=S, each=each, all_reduce=True)
+    assert sent(messages, layout) == pytest.approx((2 + 2 * 4) * LLAMA.parameters * 3 / 4)
+    of_stage_2 = step_traffic(LLAMA, Layout(dp=4, zero=2), batch=4, sequence=S, all_reduce=True)
+    assert of_stage_2 == step_traffic(LLAMA, Layout(dp=4, zero=2), batch=4, sequence=S)
+
+
 def test_hybrid_sharding_sums_shards_over_the_other_axis() -> None:
     # Zhao et al. 2023, section 3.2.2: within a node as FSDP does, between nodes shards only.
     layout = Layout(dp=8, fsdp=4, zero=3)

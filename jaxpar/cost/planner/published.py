@@ -37,6 +37,8 @@ class Run:
         seconds: the time of a step, as published.
         fitted: whether the efficiency of its kind of hardware is fitted to it, too.
         gradient_bytes: of a gradient, where gradients are added up and sent.
+        scatter_gather: whether stages of a pipeline send each other what tp splits in parts.
+        all_reduce: whether stage 1 of ZeRO sums all gradients on every device.
         peak_bytes: the memory that was measured on a device, if it was.
         outside: whether the formulas do not hold for it; the file has the reason.
     """
@@ -54,6 +56,8 @@ class Run:
     seconds: float
     fitted: bool = True
     gradient_bytes: int = 2
+    scatter_gather: bool = True
+    all_reduce: bool = False
     peak_bytes: float | None = None
     outside: bool = False
 
@@ -68,6 +72,8 @@ class Run:
             sequence=self.sequence,
             overlap=self.overlap,
             each=self._each,
+            scatter_gather=self.scatter_gather,
+            all_reduce=self.all_reduce,
         )
         return float(total(terms))
 
@@ -116,6 +122,7 @@ def read_runs(name: str) -> tuple[Run, ...]:
 
 def _run(paper: str, row: Mapping[str, Any], models: Mapping[str, Architecture]) -> Run:
     architecture = models.get(row["model"]) or find_model(row["model"])
+    architecture = replace(architecture, fused_norms=row.get("fused_norms", True))
     chosen = {its.name: row[its.name] for its in fields(Layout) if its.name in row}
     layout = Layout(**parse_mesh(row["mesh"]), **chosen)
     cluster = _cluster(row)
@@ -135,6 +142,8 @@ def _run(paper: str, row: Mapping[str, Any], models: Mapping[str, Architecture])
         _seconds(row, architecture, layout),
         row.get("fitted", True),
         row.get("gradient_bytes", 2),
+        row.get("scatter_gather", True),
+        row.get("all_reduce", False),
         peak and peak * 2**30,
         row.get("outside", any(getattr(layout, axis) > 1 for axis in row.get("outside_axes", ()))),
     )

@@ -98,24 +98,25 @@ def test_errors_beyond_them() -> None:
     assert len(errors) >= 210
     assert median(errors) <= 0.06
     assert max(errors) <= 0.22
-    # These wait for their hosts alone, and layouts of as many launches differ by up to a half.
+    # These wait for their hosts alone.
     errors = [abs(run.error()) for run in small]
     assert len(errors) == 29
-    assert median(errors) <= 0.15
-    assert max(errors) <= 0.42
+    assert median(errors) <= 0.08
+    assert max(errors) <= 0.20
 
 
 def test_the_host_is_what_small_models_wait_for() -> None:
     """Compiled, they would be predicted to take a tenth to a third of what they take."""
     small = [run for run in of("megatron-test-small-h100") if run.layout.remat == "none"]
     compiled = [replace(run, cluster=replace(run.cluster, eager=False)) for run in small]
-    assert all(run.error() < -0.7 for run in compiled)
+    assert all(run.error() < -2 / 3 for run in compiled)
 
 
 def test_errors_of_all_runs() -> None:
     errors = [abs(run.error()) for run in RUNS if not run.outside]
     assert len(errors) == len(RUNS) - 20
     assert median(errors) <= 0.06
+    assert sum(error > 0.2 for error in errors) <= 1
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,18 @@ def test_figures_are_those_that_were_printed() -> None:
     assert flops * tokens / first.seconds / peak == pytest.approx(0.6966, rel=0.005)
 
 
+def test_sets_whose_norms_are_several_kernels_are_told_apart() -> None:
+    """As one kernel, they would be predicted to be a tenth faster than they were."""
+    of = "Hagemann et al. 2023, 65B on 128 devices"
+    several, one = SETS[of], SETS[f"{of}, fused norm"]
+    assert not any(run.architecture.fused_norms for run in several.runs)
+    assert all(run.architecture.fused_norms for run in one.runs)
+    fused = [replace(run.architecture, fused_norms=True) for run in several.runs]
+    pairs = zip(several.runs, fused, strict=True)
+    wrong = Ranking("", tuple(replace(run, architecture=model) for run, model in pairs))
+    assert wrong.error > 2 * several.error and wrong.correlation < several.correlation
+
+
 def of_speeds(*seconds: float) -> Ranking:
     """A set in which the layouts are predicted to be slower and slower."""
     runs = sorted(SETS["Hagemann et al. 2023, 13B on 64 devices"].runs, key=Run.predicted_seconds)
@@ -61,7 +73,7 @@ def test_runs_outside_are_the_pipelines_of_nanotron_and_its_sets_of_many_nodes()
 
 
 def test_rankings_do_not_get_worse() -> None:
-    assert median(one.correlation for one in SETS.values()) >= 0.86
+    assert median(one.correlation for one in SETS.values()) >= 0.9
     assert median(one.loss for one in SETS.values()) == 0
     assert sum(one.loss > 0.1 for one in SETS.values()) <= 2
-    assert median(one.error for one in SETS.values()) <= 0.075
+    assert median(one.error for one in SETS.values()) <= 0.065
