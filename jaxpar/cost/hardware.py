@@ -45,23 +45,23 @@ class Efficiency:
         kind: the kind of hardware, such as "ampere".
         products: the fraction of the peak that matrix products reach; the presets' is fitted to
             published runs.
-        attention: the fraction of the peak that fused attention reaches, where a causal kernel
-            counts as if it computed every score.
         memory: the fraction of the memory's bandwidth that all else reaches.
         links: the fraction of the bandwidth inside a node that collectives reach.
         network: the same between nodes.
         overlap: the fraction of communication beside computation that takes no time of its own.
+        attention: the fraction of the peak that fused attention reaches, where a causal kernel
+            counts as if it computed every score; None means that of products.
         eager_layer_seconds: how long a host takes to launch the kernels of one layer's forward and
             backward pass, one by one from Python.
     """
 
     kind: str
     products: float
-    attention: float
     memory: float
     links: float
     network: float
     overlap: float
+    attention: float | None = None
     eager_layer_seconds: float = 0.0
 
 
@@ -240,7 +240,8 @@ def _link(table: _Table) -> Link:
 def _efficiency(device: _Table) -> Efficiency:
     table = device.named("efficiency", "efficiency")
     name = device.values["efficiency"]
-    fractions = ("products", "attention", "memory", "links", "network", "overlap")
+    fractions = ["products", "memory", "links", "network", "overlap"]
+    fractions += ["attention"] * ("attention" in table.values)
     reached = {key: table.number(key, "a fraction, as 0.7", 0.01, 1) for key in fractions}
     if "eager_layer_seconds" in table.values:
         key = "eager_layer_seconds"

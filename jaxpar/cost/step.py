@@ -210,6 +210,8 @@ def _numbers(
     rings = layout.context in ("zigzag", "ring")
     if layout.context == "ring":  # all wait for the last device, which sees the keys of every other
         attention = attention * (2 - 1 / layout.cp)
+    reached = cluster.efficiency
+    in_one_kernel = reached.attention if a.fused_attention else None
     tokens = layout.microbatch * sequence / layout.cp
     slots = layout.pp * layout.chunks
     held = shards.on_device(a, layout)
@@ -236,9 +238,8 @@ def _numbers(
         "gradient_bytes": each.gradients / each.trained,
         "updated": each.trained * (shard if layout.zero > 0 else whole),
         "held": shard if layout.zero == 3 else whole,
-        "flops": peak_flops(cluster.device) * cluster.efficiency.products,
-        "score_flops": peak_flops(cluster.device)
-        * (cluster.efficiency.attention if a.fused_attention else cluster.efficiency.products),
+        "flops": peak_flops(cluster.device) * reached.products,
+        "score_flops": peak_flops(cluster.device) * (in_one_kernel or reached.products),
         "launched": 1
         + EAGER_AGAIN * (layout.remat == "full")
         + EAGER_RING * (layout.cp - 1) * rings

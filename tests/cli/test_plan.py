@@ -74,7 +74,7 @@ def test_python_that_launches_each_kernel_takes_longer(run: Any) -> None:
     compiled, eager = (run(*small, *more).out for more in ((), ("--eager",)))
     assert "(--eager), the first plan takes" in " ".join(compiled.split())
     assert "--eager" not in eager and "host " in eager
-    large = run("plan", "--model", "llama3-70b", "--devices", "256", "--sequence", "8192").out
+    large = run("plan", "--model", "llama3-70b", "--mesh", "dp=8,fsdp=32", "--sequence", "8192").out
     assert "--eager" not in large
 
 

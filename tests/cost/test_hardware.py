@@ -155,6 +155,7 @@ def test_a_device_of_ones_own(tmp_path):
     assert cluster.device.name == "Card"
     assert cluster.device.peak_flops == {"bf16": 100e12}
     assert cluster.efficiency == find_cluster("rtx4090").efficiency
+    assert cluster.efficiency.attention is None  # as fast as products
 
 
 @pytest.mark.parametrize(
