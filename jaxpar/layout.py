@@ -18,6 +18,7 @@ REMAT_KINDS = {
     "selective": "all but what has s*s elements for each head: attention is computed again",
     "full": "its input only: the whole layer is computed again",
     "products": "the results of its products with weights",
+    "alternate": "every other product with weights: queries, values, the gate; and attention",
     "segments": "nothing, but for the inputs of about sqrt(layers) segments of layers",
 }
 # How positions attend to those of other devices, where the devices of an axis cp split them.
@@ -161,6 +162,11 @@ class Layout:
     def recomputes_layers(self) -> bool:
         """Whether the backward pass computes whole layers again."""
         return self.remat in ("full", "segments")
+
+    @property
+    def recomputes_products(self) -> bool:
+        """Whether the backward pass computes products with the weights of layers again."""
+        return self.recomputes_layers or self.remat == "alternate"
 
 
 def describe(layout: Layout) -> str:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from jaxpar.cost.layout import REMATS, check_formulas
+from jaxpar.cost.layout import KNOWN_REMATS, REMATS, check_formulas
+from jaxpar.cost.models import find_model
 from jaxpar.layout import OFFLOAD_KINDS, REMAT_KINDS, Layout, describe
 from jaxpar.parallel import remat
 
@@ -16,7 +17,7 @@ from jaxpar.parallel import remat
     [
         (
             {"remat": "half"},
-            "Layout: remat is 'half'; use one of none, selective, full, products, segments",
+            "Layout: remat is 'half'; use one of none, selective, full, products, alternate",
         ),
         ({"zero": 4}, "Layout: zero is 4; use one of 0, 1, 2, 3"),
         ({"offload": "disk"}, "Layout: offload is 'disk'; use one of none, optimizer, all"),
@@ -72,7 +73,7 @@ def test_a_batch_is_taken_in_microbatches() -> None:
 
 def test_every_kind_of_remat_has_one_policy() -> None:
     assert set(remat.KINDS) == set(REMAT_KINDS)
-    assert set(REMATS) < set(REMAT_KINDS)
+    assert set(REMATS) < set(KNOWN_REMATS) < set(REMAT_KINDS)
     assert [kind for kind in REMAT_KINDS if Layout(remat=kind).recomputes_layers] == [
         "full",
         "segments",
@@ -89,11 +90,19 @@ def test_more_kinds_of_offload_move_more() -> None:
 @pytest.mark.parametrize(
     ("layout", "line"),
     [
-        (Layout(remat="products"), "plan: remat is 'products'; use one of none, selective, full"),
+        (Layout(remat="products"), "remat is 'products'; use one of none, selective, alternate"),
         (Layout(offload="optimizer", store="disk"), "plan: store is 'disk'; use one of host"),
     ],
     ids=["remat", "disk"],
 )
 def test_the_formulas_refuse_what_they_do_not_know(layout: Layout, line: str) -> None:
     with pytest.raises(ValueError, match=line):
-        check_formulas("plan", layout)
+        check_formulas("plan", find_model("llama3-8b"), layout)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("mixtral-8x7b", "experts"), ("deepseek-v3", "experts")]
+)
+def test_half_of_the_products_is_known_of_dense_layers_alone(name: str, kind: str) -> None:
+    with pytest.raises(ValueError, match=f"plan: {name}: remat 'alternate' of layers with {kind}"):
+        check_formulas("plan", find_model(name), Layout(remat="alternate"))

@@ -75,7 +75,11 @@ Zero = Annotated[
 ]
 Remat = Annotated[
     str | None,
-    typer.Option(metavar="WHAT", help="What is recomputed: none, selective (scores) or full."),
+    typer.Option(
+        metavar="WHAT",
+        help="What is recomputed: none, selective (scores), alternate (half of the products) or "
+        "full.",
+    ),
 ]
 SequenceParallel = Annotated[
     bool,
@@ -253,11 +257,11 @@ def _number(name: str, given: Mapping[str, Any]) -> Any:
 
 def _layout(given: Mapping[str, Any]) -> Layout:
     from jaxpar.checks import check_one_of
-    from jaxpar.cost.layout import REMATS
+    from jaxpar.cost.layout import KNOWN_REMATS
     from jaxpar.layout import OFFLOAD_KINDS, ZERO_STAGES, Layout
 
     sizes = parse_axes("memory", given.get("mesh"))
-    allowed = {"zero": ZERO_STAGES, "remat": REMATS, "offload": tuple(OFFLOAD_KINDS)}
+    allowed = {"zero": ZERO_STAGES, "remat": KNOWN_REMATS, "offload": tuple(OFFLOAD_KINDS)}
     for name in allowed:
         if name in given:
             check_one_of("memory", option(name), given[name], allowed[name])

@@ -70,7 +70,11 @@ Mesh = Annotated[
 Zero = Annotated[int | None, typer.Option(metavar="0..3", help=f"Stage of ZeRO; {SEARCHED}.")]
 Remat = Annotated[
     str | None,
-    typer.Option(metavar="WHAT", help=f"What is recomputed: none, selective or full; {SEARCHED}."),
+    typer.Option(
+        metavar="WHAT",
+        help="What is recomputed: none, selective or full are searched unless given; alternate, "
+        "half of the products, is torchtitan's selective.",
+    ),
 ]
 Microbatch = Annotated[int | None, whole(f"Examples that a device takes at once; {SEARCHED}.")]
 Chunks = Annotated[int | None, whole(f"Parts of the model on each stage of pp; {SEARCHED}.")]

@@ -173,8 +173,8 @@ Remat = Annotated[
     typer.Option(
         metavar="WHAT",
         help="What is recomputed for the gradient: none; full (a layer keeps only its input); "
-        "selective (attention); products (all but products with weights); segments (only some "
-        "layers keep their input).",
+        "selective (attention); products (all but products with weights); alternate (half of "
+        "these, too); segments (only some layers keep their input).",
     ),
 ]
 Microbatches = Annotated[

@@ -29,15 +29,17 @@ from jaxpar.schedules.ticks import lower
 # there is a pipeline; and whether tp splits the positions.
 DIFFERENCES = {
     # Segments run forward once more, for the input of each of their layers.
-    "layer inputs": Difference("microbatches*2*layers*(1 + again + nested)"),
+    "layer inputs": Difference("microbatches*2*layers*(1 + products_again + nested)"),
     "gradients of layer inputs": Difference("microbatches*2*layers"),
     "gradients of layer outputs": Difference("microbatches*2*layers"),
     # Of two sums in a layer the last is not computed again, as no gradient needs it.
     "layer outputs": Difference("microbatches*2*layers*(1 + again/2 + nested)"),
     # What the recomputation gathers is kept until the gradient is computed.
     # That is so for experts, whatever is recomputed.
-    "layer inputs again": Difference("microbatches*(2*layers - expert_layers)*(1 - again)"),
-    "head input again": Difference("microbatches*(1 - again)"),
+    "layer inputs again": Difference(
+        "microbatches*(2*layers - expert_layers)*(1 - products_again)"
+    ),
+    "head input again": Difference("microbatches*(1 - products_again)"),
     # The segments of a pipeline are its stages, and the first computes its own input, too.
     "embedding": Difference("microbatches*(1 + nested*pipelined)"),
     # Each device has these matrices in full. JAX sums their gradients where it computes them, or,
@@ -139,6 +141,7 @@ def decoder_traffic(
     remat, nested = layout.remat, layout.remat == "segments"
     numbers = {
         "again": int(layout.recomputes_layers),
+        "products_again": int(layout.recomputes_products),
         "nested": int(nested),
         "attention_again": int(remat != "none"),
         "pipelined": int(table is not None),
@@ -185,7 +188,7 @@ def teacher_traffic(
     """
     ring = layout.context in ("zigzag", "ring")
     numbers = {
-        **dict.fromkeys(("again", "nested", "attention_again"), 0),
+        **dict.fromkeys(("again", "products_again", "nested", "attention_again"), 0),
         "hops": layout.cp - 1 if ring else 1,
     }
     each = States(element_bytes, 0, 0)

@@ -20,6 +20,9 @@ from jaxpar.layout import Layout
 # The results of products with weights, and the residual stream, which a layer adds to twice.
 _PRODUCTS = ("layer input", "queries", "keys", "values", "stream", "gate", "up")
 
+# What "alternate" keeps of these, and of attention.
+_ALTERNATE = ("layer input", "queries", "values", "attended", "stream", "gate")
+
 Split = Literal["tp", "kv", "positions", "whole"]
 
 
@@ -52,9 +55,10 @@ def layer_arrays(
     """Bytes that one device keeps of each array, of one layer and one microbatch.
 
     Remat "none" keeps everything, including the scores (s*s elements for each head) unless
-    attention is fused. "selective" recomputes the scores. "full" keeps only the layer's input; with
-    sequence parallelism each device keeps its own positions of it, whereas table 2 of the paper
-    (`activation_bytes`) counts all positions.
+    attention is fused. "selective" recomputes the scores. "alternate" keeps the layer's input,
+    queries, values, what is attended, the stream and the gate. "full" keeps only the layer's input;
+    with sequence parallelism each device keeps its own positions of it, whereas table 2 of the
+    paper (`activation_bytes`) counts all positions.
 
     With `experts`, the layer has a mixture of experts. Their load is balanced: a device receives as
     many tokens as it sends. With tensor parallelism, each device receives full vectors for an
@@ -64,6 +68,8 @@ def layer_arrays(
     """
     scores = layout.remat == "none" and not architecture.fused_attention
     kept = _kept(architecture, layout, scores=scores, experts=experts)
+    if layout.remat == "alternate":
+        kept = _alternate(kept)
     return _terms(kept, architecture, layout, sequence, element_bytes)
 
 
@@ -100,6 +106,8 @@ def decoder_arrays(
     if layout.remat == "products":
         names = (*_PRODUCTS, *["attended"] * tiles)
         arrays = [array for array in arrays if array.name in names]
+    if layout.remat == "alternate":
+        arrays = _alternate(arrays)
     if experts and not layout.recomputes_layers:
         arrays = [*_without_mlp(arrays), *_of_mixture(experts, layout)]
     if tiles and not layout.recomputes_layers:
@@ -131,15 +139,17 @@ def half_arrays(
         arrays += [_Array(f"{of} output", "hidden", "whole")]
         arrays += [_Array(f"{of} input", "hidden", "positions")]
     arrays = [array._replace(name=f"gradient of {array.name}") for array in arrays]
-    if layout.remat in ("products", "full"):
+    if layout.remat in ("products", "full", "alternate"):
         arrays += [_Array("inside the nonlinearity", "ffn")] * 2
     if layout.remat == "products" and not _by_tiles(layout, tiles):
         arrays.append(_Array("softmax", "heads * sequence"))
         arrays.append(_Array("values in another order", "key_heads * d_value", "kv"))
-    if layout.remat == "full":
+    if layout.remat in ("full", "alternate"):
         arrays += [_Array(f"{of} input", "hidden", "whole") for of in ("attention", "mlp")]
-        arrays += [_Array("attended", "heads * d_value"), *_inputs_again(architecture, layout)]
-    elif layout.remat != "none" and architecture.norm == "layer":
+        arrays += _inputs_again(architecture, layout)
+    if layout.remat == "full":
+        arrays.append(_Array("attended", "heads * d_value"))
+    if layout.remat in ("selective", "products") and architecture.norm == "layer":
         arrays += _before_weights()
     return _terms(arrays, architecture, layout, sequence, element_bytes)
 
@@ -166,6 +176,11 @@ def outer_arrays(
     return first, last
 
 
+def _alternate(arrays: Iterable[_Array]) -> list[_Array]:
+    """Those of the arrays of a layer that are kept if about half of its products are recomputed."""
+    return [array for array in arrays if array.name in _ALTERNATE]
+
+
 def _without_mlp(arrays: Iterable[_Array]) -> list[_Array]:
     """The arrays of a layer but for those inside its MLP."""
     return [array for array in arrays if array.name not in ("gate", "up", "hidden")]
@@ -176,14 +191,14 @@ def _of_mixture(experts: Experts, layout: Layout) -> Iterator[_Array]:
 
     What the others compute is computed again.
     """
-    products = layout.remat == "products"
+    products, alternate = layout.remat == "products", layout.remat == "alternate"
     if products:
         yield _Array("router's logits", "experts", "whole", 4)
-    if layout.sequence_parallel:
+    if layout.sequence_parallel and not alternate:
         yield _Array("all positions", "hidden", "whole")
     if experts.shared:
-        *into_nonlinearity, hidden = _inside("shared ", "shared", gated=True)
-        yield from into_nonlinearity if products else (*into_nonlinearity, hidden)
+        gate, up, hidden = _inside("shared ", "shared", gated=True)
+        yield from [gate] if alternate else [gate, up] if products else [gate, up, hidden]
 
 
 def _by_tiles(layout: Layout, tiles: bool) -> bool:

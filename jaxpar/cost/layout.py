@@ -4,17 +4,25 @@ from jaxpar.checks import check_one_of
 from jaxpar.cost.architecture import Architecture
 from jaxpar.layout import AXES, Layout
 
-# The kinds of remat that the formulas know.
+# The kinds of remat that papers count, which a search tries; and all that the formulas of memory
+# and time know, those that keep least last.
 REMATS = ("none", "selective", "full")
+KNOWN_REMATS = ("none", "selective", "alternate", "full")
 
 
-def check_formulas(where: str, layout: Layout) -> None:
+def check_formulas(where: str, architecture: Architecture, layout: Layout) -> None:
     """Checks that the formulas of memory and time hold for a layout.
 
     Raises:
-        ValueError: they do not know its kind of remat, or offload to disk.
+        ValueError: they do not know its kind of remat in this model, or offload to disk.
     """
-    check_one_of(where, "remat", layout.remat, REMATS)
+    check_one_of(where, "remat", layout.remat, KNOWN_REMATS)
+    if layout.remat == "alternate" and (architecture.experts or architecture.latent):
+        kind = "experts" if architecture.experts else "latent attention"
+        raise ValueError(
+            f"{where}: {architecture.name}: remat 'alternate' of layers with {kind} is not known; "
+            f"use one of {', '.join(REMATS)}"
+        )
     if layout.offload != "none":
         check_one_of(where, "store", layout.store, ("host",))
 

@@ -49,7 +49,7 @@ def training_memory(
     Raises:
         ValueError: the formulas do not know this kind of remat or of offload.
     """
-    check_formulas("training_memory", layout)
+    check_formulas("training_memory", architecture, layout)
 
     def held(stage: _Stage) -> list[Term]:
         on_host = OFFLOAD_KINDS[layout.offload]
@@ -188,7 +188,7 @@ class _Stage:
             numbers |= {f"{kind.name}layers": kind.count, f"{kind.name}layer_bytes": bytes_each}
         yield make_term("activations", f"in_flight * {_sum(layers)}", numbers)
 
-        if layout.remat == "full":
+        if layout.recomputes_products:
             numbers = {
                 "layer_bytes": _largest(keeps(replace(layout, remat="selective"))),
                 "input_bytes": _largest(keeps(layout)),

@@ -94,7 +94,7 @@ def step_terms(
     Raises:
         ValueError: the formulas do not know this kind of remat or of offload.
     """
-    check_formulas("step_terms", layout)
+    check_formulas("step_terms", architecture, layout)
     numbers = _numbers(architecture, layout, cluster, batch, sequence, each)
     work = list(_work(numbers, _again(architecture, layout)))
     messages = step_traffic(
@@ -225,6 +225,14 @@ def _numbers(
         "layers": experts + dense,
         "shorter": np.where(a.layers % slots > 0, 1, 0),
         "matrix_flops": products,
+        # Where only some products are computed again, these are those of keys, and into the MLP
+        # without a gate.
+        "again_flops": (experts + dense)
+        * 2
+        * layout.microbatch
+        * sequence
+        * a.hidden
+        * (a.key_heads * a.d_head + a.d_ffn),
         "matrix_bytes": 2 * (held.layers + held.experts + tokens * (widths + heads)),
         "attention_flops": attention,
         # On a ring, queries and results are read again for the keys and values of each device.
@@ -241,7 +249,7 @@ def _numbers(
         "flops": peak_flops(cluster.device) * reached.products,
         "score_flops": peak_flops(cluster.device) * (in_one_kernel or reached.products),
         "launched": 1
-        + EAGER_AGAIN * (layout.remat == "full")
+        + EAGER_AGAIN * layout.recomputes_products
         + EAGER_RING * (layout.cp - 1) * rings
         + EAGER_GATHERS * (layout.zero == 3),
         "eager_layer_seconds": cluster.efficiency.eager_layer_seconds,
@@ -298,6 +306,11 @@ def _work(numbers: Mapping[str, Any], remat: str) -> Iterator[Term]:
     yield make_term("memory traffic", f"{1 + BACKWARD_BYTES}*{_TRAFFIC} + {norms}", numbers)
     if remat == "full":
         yield make_term("products again", _PRODUCTS, numbers)
+        yield make_term("attention again", _ATTENTION, numbers)
+        yield make_term("memory traffic again", _TRAFFIC, numbers)
+    if remat == "alternate":
+        again = "microbatches*again_flops/(tp*cp*flops)"
+        yield make_term("products again", again, numbers)
         yield make_term("attention again", _ATTENTION, numbers)
         yield make_term("memory traffic again", _TRAFFIC, numbers)
     if remat == "selective":

@@ -86,7 +86,8 @@ def step_traffic(
     """Every collective of a step, for a device of the fullest stage.
 
     Collectives of a single device are left out. All experts get the same number of tokens. Where
-    whole layers are computed again, all that their forward pass sends is sent twice. Stage 3 of
+    whole layers are computed again, all that their forward pass sends is sent twice; where only
+    some of their products are, what these gather. Stage 3 of
     ZeRO gathers all parameters in both passes; FSDP can keep what is outside of the layers.
 
     Args:
@@ -102,7 +103,9 @@ def step_traffic(
         all_reduce: with stage 1 of ZeRO every device gets the sums of all gradients, and not only
             of those for its own states, as in Aleph-Alpha/scaling.
     """
-    step = StepTraffic(architecture, layout, batch, sequence, each, element_bytes, all_reduce)
+    step = StepTraffic(
+        architecture, layout, batch, sequence, each, element_bytes, all_reduce=all_reduce
+    )
     messages = *step.states(), *step.activations(scatter_gather=scatter_gather), *step.context()
     return sent(messages)
 
@@ -135,9 +138,9 @@ class StepTraffic:
     """The messages of a step, kind by kind; the arguments of `step_traffic` say what they are.
 
     Attributes:
-        all_reduce: whether stage 1 of ZeRO sums all gradients on every device.
         differences: what a program sends in another way than the standard, by name of the message.
         more: the values of names in these formulas that the standard does not have.
+        all_reduce: whether stage 1 of ZeRO sums all gradients on every device.
     """
 
     architecture: Architecture
@@ -146,9 +149,9 @@ class StepTraffic:
     sequence: int
     each: States
     element_bytes: int
-    all_reduce: bool = False
     differences: Mapping[str, Difference] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
+    all_reduce: bool = False
 
     @cached_property
     def numbers(self) -> dict[str, Any]:
@@ -175,6 +178,7 @@ class StepTraffic:
             "expert_layers": experts,
             "blocks": layers + mlps,
             "runs": 2 if layout.recomputes_layers else 1,
+            "input_runs": 2 if layout.recomputes_products else 1,
             "layer_parameters": held.layers,
             "expert_parameters": held.experts,
             "outer_parameters": held.outer,
@@ -247,7 +251,8 @@ class StepTraffic:
         """Tensor parallelism: before products that are split by columns, after those by rows."""
         again, once = "microbatches*blocks*runs", "microbatches*blocks"
         if self.layout.sequence_parallel:
-            yield self.send("layer inputs", "all_gather", "tp", f"{X}/tp", again)
+            inputs = "microbatches*blocks*input_runs"
+            yield self.send("layer inputs", "all_gather", "tp", f"{X}/tp", inputs)
             yield self.send("layer outputs", "reduce_scatter", "tp", X, again)
             yield self.send("gradients of layer outputs", "all_gather", "tp", f"{X}/tp", once)
             yield self.send("layer inputs again", "all_gather", "tp", f"{X}/tp", once, "layer")

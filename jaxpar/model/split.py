@@ -79,8 +79,8 @@ class Split:
             whole,
             axis="tp",
             sequence=sequence,
-            # Recomputing a whole layer gathers its positions anyway, and once is enough.
-            keep="gathered" if layout.recomputes_layers else "shard",
+            # Recomputing products gathers their positions anyway, and once is enough.
+            keep="gathered" if layout.recomputes_products else "shard",
             # With all positions, each device has a part of the gradient of what it routes alike.
             routes=(*whole.routes, "tp") if sequence else whole.routes,
         )

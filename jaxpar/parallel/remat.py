@@ -32,6 +32,7 @@ MARKS = (
     "gathered",
     "low_rank",
 )
+ALTERNATE = ("query", "value", "attended", "stream", "gate", "low_rank")
 KINDS = {
     "none": _POLICIES.everything_saveable,
     "full": _POLICIES.nothing_saveable,
@@ -45,6 +46,8 @@ KINDS = {
         _POLICIES.dots_with_no_batch_dims_saveable,
         _POLICIES.save_only_these_names("stream", "gathered", "adapted", "low_rank", *KEPT),
     ),
+    # torchtitan's SelectiveAC keeps the first, third, fifth of a layer's products, and attention.
+    "alternate": _POLICIES.save_only_these_names(*ALTERNATE, *KEPT),
     "segments": _POLICIES.nothing_saveable,
 }
 
@@ -61,10 +64,10 @@ def scan_layers(
     `remat` says what is kept for the backward pass beside each layer's input; the rest is
     recomputed when it is needed. "none" keeps all residuals, and "full" keeps nothing. "selective"
     keeps what the decoder marks, so that the only products that are recomputed are those of
-    attention. "products" keeps the results of products with weights. A list of names keeps what
-    `jax.ad_checkpoint.checkpoint_name` has given one of these names. "segments" keeps only the
-    inputs of sqrt(l) segments (or of the next number that divides l), and recomputes every layer
-    twice.
+    attention. "products" keeps the results of products with weights, and "alternate" of every other
+    one. A list of names keeps what `jax.ad_checkpoint.checkpoint_name` has given one of these
+    names. "segments" keeps only the inputs of sqrt(l) segments (or of the next number that divides
+    l), and recomputes every layer twice.
 
     Math: x_(i+1) = layer_fn(params[i], x_i)
     Comm:

@@ -201,7 +201,7 @@ def test_every_term_has_its_formula(run: Any) -> None:
         ([*LLAMA[1:], "--mesh", "node=2"], "use one of pp, dp, fsdp, ep, cp, tp"),
         ([*LLAMA[1:], "--mesh", "tp"], "write axis=size"),
         ([*LLAMA[1:], "--zero", "4"], "use one of 0, 1, 2, 3"),
-        ([*LLAMA[1:], "--remat", "all"], "use one of none, selective, full"),
+        ([*LLAMA[1:], "--remat", "all"], "use one of none, selective, alternate, full"),
         ([*LLAMA[1:], "--offload", "disk"], "use one of none, optimizer, all"),
         ([*LLAMA[1:], "--mesh", "fsdp=2", "--zero", "1"], "use --zero 3"),
         ([*LLAMA[1:], "--mesh", "dp=4", "--batch", "6"], "use a batch of 8"),

@@ -237,7 +237,7 @@ def test_tokens_default_to_the_positions_of_the_model(run: Any, model: str, toke
         (["--mesh", "node=2"], "use one of pp, dp, fsdp, ep, cp, tp"),
         (["--mesh", "tp"], "write axis=size"),
         (["--zero", "4"], "use one of 0, 1, 2, 3"),
-        (["--remat", "most"], "use one of none, selective, full"),
+        (["--remat", "most"], "use one of none, selective, alternate, full"),
         (["--mtbf-hours", "0"], "above 0"),
         (["--model", "gpt2", "--sequence", "4096"], "use 1,024 or fewer"),
         (["--model", "gpt3-175b", "--devices", "8", "--sequence", "2048"], "GB short; use "),

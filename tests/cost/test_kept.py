@@ -93,6 +93,12 @@ def test_other_layers_by_hand() -> None:
     assert parallel == fewer - 2 * gemma.hidden
 
 
+def test_half_of_the_products_by_hand() -> None:
+    # Inputs of two norms, queries, what is attended, values of 8 heads, the gate.
+    kept = per_token(find_model("llama3-8b"), Layout(remat="alternate"), experts=False)
+    assert kept == 4 * 4096 + 8 * 128 + 14336
+
+
 def test_norms_of_several_kernels_keep_more() -> None:
     # Each keeps its input in float32 in place of 16 bits, and what its weight multiplies.
     for name, norms in (("llama3-8b", 2), ("gemma2-9b", 4)):

@@ -65,6 +65,11 @@ RECIPES = [
     make("pp=2,tp=2", schedule="zb-h1", microbatches=4, remat="full", sequence_parallel=True),
     make("dp=2,tp=2", zero=1, optimizer="adam8bit"),
     make("pp=2,fsdp=2", microbatches=4, optimizer="adam8bit"),
+    make("dp=2", remat="alternate"),
+    make("tp=2", attention="flash", sequence_parallel=True, remat="alternate"),
+    make("cp=2,tp=2", zero=1, remat="alternate"),
+    make("pp=2,dp=2", microbatches=4, remat="alternate"),
+    make("pp=2", schedule="zb-h1", microbatches=4, remat="alternate"),
 ]
 EACH = {
     "adamw": (ADAM_FP32, 0),
@@ -82,6 +87,7 @@ EXPERTS = [
     (SHARED, make("ep=2,tp=2", remat="full")),
     (SHARED, make("dp=2,ep=2", remat="segments")),
     (replace(SHARED, capacity_factor=1.25), make("dp=2,ep=2", remat="selective")),
+    (SHARED, make("ep=2,tp=2", sequence_parallel=True, zero=1, remat="alternate")),
 ]
 LORA = replace(SETTINGS, adapter_rank=8)
 NF4 = replace(LORA, d_model=256, d_ff=256, base_bits=4)
@@ -89,6 +95,7 @@ ADAPTED = [
     (LORA, make("dp=2")),
     (LORA, make("dp=2,tp=2", remat="selective")),
     (LORA, make("fsdp=4", gather="step")),
+    (LORA, make("dp=2,tp=2", remat="alternate")),
     (NF4, make("fsdp=2,tp=2", microbatches=2)),
     (replace(NF4, base_bits=8), make("dp=2", zero=1, remat="full")),
 ]

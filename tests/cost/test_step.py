@@ -93,6 +93,15 @@ def test_full_recomputation_repeats_the_forward_pass_and_selective_attention() -
     assert older["memory traffic again"] == pytest.approx(scores / 1e12)
 
 
+def test_half_of_the_products_again() -> None:
+    none, alternate = (seconds(Layout(remat=remat)) for remat in ("none", "alternate"))
+    matrices = 4096 * (8 * 128 + 14336)  # of keys, and into the MLP beside the gate
+    again = 2 * 64 * 4096 * 32 * matrices / 1e15
+    assert alternate["products again"] == pytest.approx(again)
+    assert alternate["attention again"] == none["attention again"]
+    assert alternate["memory traffic again"] == pytest.approx(none["memory traffic"] / 2.5)
+
+
 def test_fused_attention_takes_the_same_time_with_none_as_with_selective() -> None:
     assert seconds(Layout(remat="none")) == seconds(Layout(remat="selective"))
     none, selective = (seconds(Layout(remat=remat), GPT) for remat in ("none", "selective"))

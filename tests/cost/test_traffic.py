@@ -109,6 +109,16 @@ def test_sequence_parallelism_sends_as_much_and_gathers_once_more() -> None:
     assert whole.operand_bytes == 2 * ((4 + 2) * 96 * H + S * H + 2 * H)
 
 
+def test_what_is_recomputed_of_a_split_layer_is_gathered_again() -> None:
+    times = {}
+    for remat in ("none", "alternate", "full"):
+        layout = Layout(tp=8, sequence_parallel=True, remat=remat)
+        messages = step_traffic(LLAMA, layout, batch=1, sequence=S)
+        inputs, outputs = named(messages, "layer inputs", "layer outputs")
+        times[remat] = inputs.times, outputs.times
+    assert times == {"none": (64, 64), "alternate": (128, 64), "full": (128, 128)}
+
+
 @pytest.mark.parametrize(("chunks", "parts"), [(1, True), (1, False), (3, True)])
 def test_stages_send_what_enters_the_next(chunks: int, parts: bool) -> None:
     # Narayanan et al. 2021, sections 2.2.2, 3.2 and 4.1: bsh elements, or bsh/t, chunks times.

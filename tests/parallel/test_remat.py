@@ -118,7 +118,7 @@ def names(found: list[Residual]) -> set[str]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", ["none", "full", "selective", "products", NAMES])
+@pytest.mark.parametrize("kind", ["none", "full", "selective", "alternate", "products", NAMES])
 def test_a_layer_keeps_what_is_listed(kind: Any) -> None:
     found = kept(GPT, kind)
     # The causal mask and what comes of it is the same in every layer, and is kept once.
@@ -137,13 +137,22 @@ def test_selective_is_the_list_of_korthikanti() -> None:
     assert names(swiglu) == set(remat.MARKS) - {"gathered", "low_rank"}
 
 
+def test_alternate_keeps_every_other_product() -> None:
+    """Of queries, keys, values, the output, the gate, up and down: the first, third and fifth."""
+    swiglu = kept(Settings(d_model=D, heads=4), "alternate")
+    # The stream is what the fourth is added to.
+    assert names(swiglu) == {"query", "value", "gate", "attended", "stream"}
+
+
 @pytest.mark.full
 def test_what_is_computed_again() -> None:
-    (_, none), (_, selective), (_, full), (_, segments) = (
-        growth(kind) for kind in ("none", "selective", "full", "segments")
+    (_, none), (_, selective), (_, alternate), (_, full), (_, segments) = (
+        growth(kind) for kind in ("none", "selective", "alternate", "full", "segments")
     )
     # "attended" is kept: of attention's two products, only the one of queries and keys is needed.
     assert selective - none == 2 * B * T * T * D
+    # Of weights the products of keys, and into the MLP, which has no gate.
+    assert alternate - selective == 2 * B * T * (D * D + D * 4 * D)
     # For its own gradient a layer's last product is not needed; for the next layer's it is.
     last = 2 * B * T * 4 * D * D
     assert full - none == none / 3 - last

@@ -12,7 +12,7 @@ from jaxpar.axes import show_mesh
 from jaxpar.checks import check_one_of
 from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.hardware import Cluster
-from jaxpar.cost.layout import REMATS, check_axis, remats, unfit
+from jaxpar.cost.layout import KNOWN_REMATS, check_axis, remats, unfit
 from jaxpar.cost.zero import ADAM_MIXED, States
 from jaxpar.layout import AXES, CONTEXT_KINDS, OFFLOAD_KINDS, ZERO_STAGES, Layout
 
@@ -148,7 +148,7 @@ def _exchanges(job: Job, columns: Columns) -> np.ndarray:
 
 
 def _check_choices(fixed: Mapping[str, Any]) -> None:
-    choices = {"zero": ZERO_STAGES, "remat": REMATS, "offload": tuple(OFFLOAD_KINDS)}
+    choices = {"zero": ZERO_STAGES, "remat": KNOWN_REMATS, "offload": tuple(OFFLOAD_KINDS)}
     choices["context"] = tuple(CONTEXT_KINDS)
     for name, values in choices.items():
         check_one_of("plan", name, fixed.get(name, values[0]), values)

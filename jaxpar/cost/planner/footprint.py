@@ -9,7 +9,7 @@ from jaxpar.cost.adapters import adapter_states
 from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.hardware import Cluster
 from jaxpar.cost.inference import inference_memory, rule_of_thumb
-from jaxpar.cost.layout import REMATS, check_layout, remats
+from jaxpar.cost.layout import KNOWN_REMATS, check_layout, remats
 from jaxpar.cost.memory import host_memory, training_memory
 from jaxpar.cost.terms import Term, make_term
 from jaxpar.cost.zero import MIXED, States
@@ -120,7 +120,7 @@ class Training:
         }
         if isinstance(self.model, Architecture):
             choices["sequence_parallel"] = (layout.sequence_parallel, layout.tp > 1)
-            later = REMATS[REMATS.index(layout.remat) + 1 :]
+            later = KNOWN_REMATS[KNOWN_REMATS.index(layout.remat) + 1 :]
             choices["remat"] = (layout.remat, *(it for it in remats(self.model) if it in later))
             halves = range(layout.microbatch.bit_length())
             smaller = (layout.microbatch >> half for half in halves)

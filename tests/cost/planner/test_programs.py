@@ -145,6 +145,13 @@ def test_torchtitan_gets_the_layout() -> None:
     assert whole["parallelism.data_parallel_shard_degree"] == "1"
 
 
+def test_half_of_the_products_is_what_torchtitan_recomputes_and_megatron_does_not() -> None:
+    one = plan(each=FOUR, zero=3, remat="alternate")
+    assert "SelectiveAC.Config()" in " ".join(PROGRAMS["torchtitan"](one, "adamw").notes)
+    with pytest.raises(ValueError, match="--export megatron: it recomputes no half"):
+        options("megatron", one)
+
+
 @pytest.mark.parametrize("fixed", SHAPES, ids=str)
 def test_maxtext_gets_the_layout(fixed: dict[str, Any]) -> None:
     """Axes inside a node multiply to its 8 devices, and all to the devices of the job."""

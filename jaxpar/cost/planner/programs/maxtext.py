@@ -13,7 +13,12 @@ from jaxpar.layout import Layout
 
 AXES = {"pp": "pipeline", "dp": "data", "fsdp": "fsdp", "ep": "expert", "cp": "context"}
 ATTENDS = {"zigzag": "ring", "ring": "ring", "gather": "all_gather", "ulysses": "ulysses"}
-RECOMPUTES = {"none": "minimal_with_context", "selective": "minimal", "full": "full"}
+RECOMPUTES = {
+    "none": "minimal_with_context",
+    "selective": "minimal",
+    "alternate": "save_dot_except_mlp",
+    "full": "full",
+}
 NOTE = "Add run_name=, base_output_directory=, data and steps=."
 
 

@@ -34,6 +34,7 @@ def command(plan: Plan, optimizer: str) -> Command:
         {
             f"it has no {optimizer}": optimizer not in ("adamw", "sgd"),
             "it keeps parameters on devices": layout.offload == "all",
+            "it recomputes no half of the products, as alternate does": layout.remat == "alternate",
             "its ring over cp is a zigzag": layout.cp > 1 and layout.context not in ATTENDS,
             f"{model.name} has latent attention, whose sizes are not written yet": model.latent,
             f"the layers of {model.name} have other norms than its two": (

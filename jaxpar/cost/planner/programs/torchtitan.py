@@ -15,7 +15,13 @@ from jaxpar.cost.planner.programs.command import (
 )
 
 CONFIGS = {"llama3-8b": "llama3_8b", "llama3-70b": "llama3_70b", "llama3-405b": "llama3_405b"}
-RECOMPUTES = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
+# Attention is one kernel there, which keeps no scores: "selective" has nothing to recompute.
+RECOMPUTES = {
+    "none": "None",
+    "selective": "None",
+    "alternate": "SelectiveAC.Config()",
+    "full": "FullAC.Config()",
+}
 
 
 def command(plan: Plan, optimizer: str) -> Command:
