@@ -17,14 +17,14 @@ Save it while `jaxpar` runs, or check it with `jaxpar check faster_plan`.
 #       "remat": "none"}
 #   faster_plan({"pp": 4, "dp": 1, "fsdp": 1, "tp": 8, "chunks": 1, "microbatch": 8, "remat":
 #       "full"}, {"model": "llama2-70b", "layers": 80, "hardware": "b200", "devices_per_node": 8,
-#       "devices": 32, "batch": 8, "sequence": 2048}, {"arithmetic": 0.182, "recomputation":
-#       0.0621, "memory traffic": 0.0155, "pp": 0.000506, "dp": 0.0, "fsdp": 0.0, "tp": 0.0767,
-#       "bubble": 0.972}) -> {"pp": 4, "dp": 1, "fsdp": 1, "tp": 8, "chunks": 1, "microbatch": 1,
+#       "devices": 32, "batch": 8, "sequence": 2048}, {"arithmetic": 0.178, "recomputation":
+#       0.0608, "memory traffic": 0.0155, "pp": 0.000506, "dp": 0.0, "fsdp": 0.0, "tp": 0.0767,
+#       "bubble": 0.955}) -> {"pp": 4, "dp": 1, "fsdp": 1, "tp": 8, "chunks": 1, "microbatch": 1,
 #       "remat": "full"}
 #   faster_plan({"pp": 4, "dp": 2, "fsdp": 1, "tp": 8, "chunks": 1, "microbatch": 2, "remat":
 #       "full"}, {"model": "llama3-70b", "layers": 80, "hardware": "h100", "devices_per_node": 8,
-#       "devices": 64, "batch": 384, "sequence": 4096}, {"arithmetic": 22.5, "recomputation":
-#       7.35, "memory traffic": 0.703, "pp": 0.0244, "dp": 0.0608, "fsdp": 0.0, "tp": 7.36,
+#       "devices": 64, "batch": 384, "sequence": 4096}, {"arithmetic": 22.3, "recomputation":
+#       7.31, "memory traffic": 0.703, "pp": 0.0244, "dp": 0.0611, "fsdp": 0.0, "tp": 7.36,
 #       "bubble": 1.14}) -> {"pp": 4, "dp": 2, "fsdp": 1, "tp": 8, "chunks": 1, "microbatch": 2,
 #       "remat": "none"}
 #
