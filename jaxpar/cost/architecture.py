@@ -103,6 +103,7 @@ class Architecture:
         norms: the number of norms in a layer: 2; 1 if attention and MLP share one; 4 if each has
             one before and one after it.
         dropout: whether it is trained with dropout, whose masks are kept.
+        fused_dropout: whether attention is one kernel with dropout, too.
         experts: the mixture of experts in place of the MLP, or None.
         latent: the sizes of latent attention, or None.
     """
@@ -125,6 +126,7 @@ class Architecture:
     embedding_norm: bool = False
     norms: int = 2
     dropout: bool = False
+    fused_dropout: bool = False
     experts: Experts | None = None
     latent: Latent | None = None
 
@@ -165,9 +167,10 @@ class Architecture:
     def fused_attention(self) -> bool:
         """Whether attention is a single kernel that recomputes the scores and does not keep them.
 
-        FlashAttention is one (Dao et al. 2022). Models with dropout are assumed to be older.
+        FlashAttention is one (Dao et al. 2022). Models with dropout are assumed to be older, unless
+        they have `fused_dropout`.
         """
-        return not self.dropout
+        return not self.dropout or self.fused_dropout
 
     @property
     def d_head(self) -> int:

@@ -142,6 +142,15 @@ def test_fused_attention_keeps_no_scores(name: str) -> None:
     assert {a.name for a in older} > {a.name for a in none} | {"softmax", "softmax dropped"}
 
 
+def test_dropout_inside_one_kernel_keeps_masks_of_the_stream_alone() -> None:
+    layout = Layout(microbatch=2)
+    sizes = {"sequence": 64, "experts": False}
+    older = layer_arrays(GPT, layout, **sizes)
+    kept = layer_arrays(replace(GPT, fused_dropout=True), layout, **sizes)
+    scores = {"softmax", "softmax mask", "softmax dropped"}
+    assert [array for array in older if array.name not in scores] == kept
+
+
 def test_before_and_after_the_layers() -> None:
     first, last = outer_arrays(GPT, Layout(microbatch=2), sequence=8)
     assert (total(first), total(last)) == (2 * 8 * 64, 2 * 2 * 2 * 8 * 64)

@@ -41,6 +41,7 @@ class Run:
         all_reduce: whether stage 1 of ZeRO sums all gradients on every device.
         peak_bytes: the memory that was measured on a device, if it was.
         outside: whether the formulas do not hold for it; the file has the reason.
+        uncounted: what the program holds more than the formulas know, in words.
     """
 
     paper: str
@@ -60,6 +61,7 @@ class Run:
     all_reduce: bool = False
     peak_bytes: float | None = None
     outside: bool = False
+    uncounted: str = ""
 
     def predicted_seconds(self, efficiency: Efficiency | None = None) -> float:
         """The step's time by `step_terms`, with the cluster's efficiency or with another."""
@@ -122,7 +124,8 @@ def read_runs(name: str) -> tuple[Run, ...]:
 
 def _run(paper: str, row: Mapping[str, Any], models: Mapping[str, Architecture]) -> Run:
     architecture = models.get(row["model"]) or find_model(row["model"])
-    architecture = replace(architecture, fused_norms=row.get("fused_norms", True))
+    kernels = {name: row[name] for name in ("fused_norms", "fused_dropout") if name in row}
+    architecture = replace(architecture, **kernels)
     chosen = {its.name: row[its.name] for its in fields(Layout) if its.name in row}
     layout = Layout(**parse_mesh(row["mesh"]), **chosen)
     cluster = _cluster(row)
@@ -146,6 +149,7 @@ def _run(paper: str, row: Mapping[str, Any], models: Mapping[str, Architecture])
         row.get("all_reduce", False),
         peak and peak * 2**30,
         row.get("outside", any(getattr(layout, axis) > 1 for axis in row.get("outside_axes", ()))),
+        row.get("uncounted", ""),
     )
 
 
