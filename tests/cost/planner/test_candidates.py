@@ -163,7 +163,7 @@ def test_tensor_parallelism_crosses_nodes_only_if_asked() -> None:
         (12, {"pp": 2, "chunks": 4}, "chunks 4, for 6 layers"),
         (12, {"chunks": 3, "dp": 12}, "chunks 3, for 6 layers"),
         (12, {"zero": 4}, "zero is 4; use one of 0, 1, 2, 3"),
-        (12, {"remat": "some"}, "remat is 'some'; use one of none, selective, full"),
+        (12, {"remat": "some"}, "remat is 'some'; use one of none, selective, alternate, full"),
         (12, {"microbatch": 0}, "microbatch is 0; use 1 or more"),
     ],
     ids=str,
