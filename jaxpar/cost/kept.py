@@ -147,10 +147,10 @@ def half_arrays(
     if layout.remat in ("full", "alternate"):
         arrays += [_Array(f"{of} input", "hidden", "whole") for of in ("attention", "mlp")]
         arrays += _inputs_again(architecture, layout)
+    elif layout.remat != "none" and architecture.norm == "layer":
+        arrays += _before_weights()
     if layout.remat == "full":
         arrays.append(_Array("attended", "heads * d_value"))
-    if layout.remat in ("selective", "products") and architecture.norm == "layer":
-        arrays += _before_weights()
     return _terms(arrays, architecture, layout, sequence, element_bytes)
 
 
