@@ -427,7 +427,7 @@ assert median(one.error for one in sets) < 0.08
 # because the network or the program did something that no formula here describes.
 #
 # One thing these sets show is the **host**. In PyTorch without compilation, Python launches each
-# kernel, and for the forward and backward pass of one layer that takes it about 5 ms, whatever the
+# kernel, and for the forward and backward pass of one layer that takes it 4 to 6.5 ms, whatever the
 # layer's size. With a small microbatch, or a layer that is split over tp=8, the device is done
 # sooner and waits. `jaxpar plan --eager` counts this. A compiled JAX program launches the whole
 # step at once.
