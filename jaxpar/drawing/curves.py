@@ -168,7 +168,7 @@ class Points:
             axes.annotate(
                 letter(number),
                 places[number],
-                xytext=aside,
+                xytext=tuple(aside),
                 textcoords="offset points",
                 ha="center",
                 va="center",
