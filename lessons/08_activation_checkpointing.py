@@ -515,12 +515,13 @@ assert round(shown[1][3] + states) == 55
 #   its hardware did 1.25 times the model's FLOPs. Ask which of the two a figure is.
 # - **FlashAttention** never stores the scores, and computes them again in its backward
 #   pass. It is selective recomputation inside one kernel. Where it is used, "none" means 34sbh.
-# - **Every other product.** torchtitan means something else by selective: of a layer's products with
-#   weights it keeps the first, the third and so on, and attention (`SelectiveAC`). `jaxpar train
-#   --remat alternate` keeps as much: queries, values, what is attended, the sum after attention, and
-#   the gate. The activations of Llama 3 8B then take 16.6 GB in place of 36.5 (`jaxpar memory
-#   --model llama3-8b --mesh fsdp=8 --zero 3 --sequence 8192 --remat alternate`). Keys and "up" are
-#   computed again, which have 29% of the FLOPs of the layer's products with weights.
+# - **Every other product.** torchtitan means something else by selective: of a layer's products
+#   with weights it keeps the first, the third and so on, and attention (`SelectiveAC`). `jaxpar
+#   train --remat alternate` keeps as much: queries, values, what is attended, the sum after
+#   attention, and the gate. The activations of Llama 3 8B then take 16.6 GB in place of 36.5
+#   (`jaxpar memory --model llama3-8b --mesh fsdp=8 --zero 3 --sequence 8192 --remat alternate`).
+#   Keys and "up" are computed again, which have 29% of the FLOPs of the layer's products with
+#   weights.
 # - **Dropout** must draw the same mask again. A JAX key does. PyTorch stores the state of its
 #   generator and sets it again (`preserve_rng_state`).
 # - **Residual states** is ZeRO's name for activations, temporary buffers, and memory that is lost
