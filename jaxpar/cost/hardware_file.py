@@ -26,7 +26,9 @@ def hardware_text(cluster: Cluster, comments: Mapping[str, str]) -> str:
         },
         "device.peak_flops": dict(device.peak_flops),
         "device.efficiency": {
-            name: value for name, value in vars(reached).items() if name != "kind"
+            name: value
+            for name, value in vars(reached).items()
+            if name != "kind" and value is not None
         },
         "inside": _link(cluster.inside),
         "between": _link(cluster.between),

@@ -184,7 +184,9 @@ class ClusterReport:
             between=links[-1],
             host=Link(typical.host_latency_seconds, typical.host_bytes_per_second),
             host_bytes=host_bytes,
-            efficiency=Efficiency("measured", 1.0, 1.0, 1.0, 1.0, 1.0, OVERLAP),
+            efficiency=Efficiency(
+                "measured", products=1.0, memory=1.0, links=1.0, network=1.0, overlap=OVERLAP
+            ),
         )
         return hardware_text(cluster, self._comments())
 

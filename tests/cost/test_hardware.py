@@ -8,6 +8,7 @@ from math import prod
 import pytest
 
 from jaxpar.cost.hardware import find_cluster
+from jaxpar.cost.hardware_file import hardware_text
 
 TABLES = tomllib.loads(files("jaxpar.cost").joinpath("hardware.toml").read_text(encoding="utf-8"))
 
@@ -147,6 +148,14 @@ def test_a_cluster_of_ones_own(tmp_path):
     assert cluster.inside.bytes_per_second == 50e9
     assert cluster.between.bytes_per_second == 2 * 3.125e9 / 4
     assert cluster.efficiency == find_cluster("rtx3090").efficiency
+
+
+@pytest.mark.parametrize("name", ["h100", "a100", "gb200", "tpu-v5p"])
+def test_a_file_of_a_cluster_says_what_its_devices_reach(tmp_path, name):
+    cluster, path = find_cluster(name), tmp_path / "cluster.toml"
+    path.write_text(hardware_text(cluster, {}))
+    reached = find_cluster(str(path)).efficiency
+    assert vars(reached) == vars(cluster.efficiency) | {"kind": "its own"}
 
 
 def test_a_device_of_ones_own(tmp_path):

@@ -16,14 +16,20 @@ import jax
 import pytest
 
 from jaxpar.cli import cluster_doctor
-from jaxpar.cost.hardware import find_cluster
+from jaxpar.cost.hardware import Efficiency, find_cluster
 from jaxpar.cost.models import find_model
 from jaxpar.cost.planner import Job, explore
 from jaxpar.train import cluster_check
 from jaxpar.train.cluster import Place, explain
 from jaxpar.train.cluster_check import Pair, Rates, Timing, rounds
 from jaxpar.train.cluster_facts import Facts, differences, unreachable, wrong_clocks
-from jaxpar.train.cluster_report import ClusterReport, Meeting, slow_links, slow_processes
+from jaxpar.train.cluster_report import (
+    OVERLAP,
+    ClusterReport,
+    Meeting,
+    slow_links,
+    slow_processes,
+)
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = {"python": "3.11.7", "jax": "0.10.2", "jaxlib": "0.10.2", "jaxpar": "0.1.0"}
@@ -84,6 +90,7 @@ def test_plan_reads_the_hardware_file(reported: tuple[dict[str, Any], Path]) -> 
     report, file = reported
     cluster = find_cluster(str(file))
     assert cluster.devices_per_node == 2
+    assert cluster.efficiency == Efficiency("its own", 1.0, 1.0, 1.0, 1.0, OVERLAP)
     flops = sorted(one["flops"]["bf16"] for one in report["rates"])[0]
     assert cluster.device.peak_flops["bf16"] == pytest.approx(flops, rel=1e-3)
     link = report["links"]["between nodes"]["bytes_per_second"]
