@@ -32,10 +32,9 @@ It is for people who have trained a network on one device, in PyTorch, in JAX or
 What it uses of JAX is explained where it is first used. No GPU is needed: eight simulated devices
 take the place of eight real ones.
 
-A lesson first asks what a program will send or hold, and opens what was measured when this site was
-built once you have predicted it, or chosen to look. Its exercises come after it. Begin with lessons
-01 to 05. What each of the others builds on stands beside it, so that you may go straight to what
-you need.
+A lesson first asks what a program will send or hold. What was measured opens when you have
+predicted it, or have chosen to look. Then come the exercises. Begin with lessons 01 to 05. What
+each of the others builds on stands beside it, so that you can go straight to what you need.
 
 [Read a lesson](lessons/{first}.md){{ .md-button .md-button--primary }}
 [Change a schedule](explorers/schedule.md){{ .md-button }}
