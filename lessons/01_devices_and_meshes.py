@@ -51,8 +51,8 @@ x_sharded = jax.device_put(x, NamedSharding(mesh, spec("b_dp d_tp")))
 draw("01_layout", array_panels("x with layout b_dp d_tp on dp=2, tp=4", x_sharded))
 
 # %% [markdown]
-# The small letter, and where there are colours the colour, says which device holds a number. Dim b
-# is split into 2 parts and dim d into 4, so each of the 8 devices holds one of 8 blocks.
+# The small letter says which device holds a number, and so does the colour where there is one. Dim
+# b is split into 2 parts and dim d into 4, so each of the 8 devices holds one of 8 blocks.
 #
 # ### From a layout to JAX
 #

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -306,9 +307,8 @@ def _asides(places: np.ndarray) -> Iterator[np.ndarray]:
     around = np.stack([np.cos(turns), np.sin(turns)], axis=1)
     taken = list(places)
     for place in places:
-        candidates = place + np.concatenate([radius * around for radius in range(12, 120, 6)])
-        rooms = [np.linalg.norm(taken - one, axis=1).min() for one in candidates]
-        free = next(one for one, room in zip(candidates, rooms, strict=True) if room > 10)
+        candidates = (place + radius * turn for radius in itertools.count(12, 6) for turn in around)
+        free = next(one for one in candidates if np.linalg.norm(taken - one, axis=1).min() > 10)
         taken.append(free)
         yield free - place
 

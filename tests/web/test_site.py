@@ -105,3 +105,6 @@ def test_what_is_solved_has_a_mark(visit: Callable[..., Page]) -> None:
     page.evaluate("localStorage.setItem('jaxpar solved bubble_fraction', 'def ...')")
     page.reload()
     assert page.locator("article a.solved").all_inner_texts() == ["The idle fraction of a pipeline"]
+    page.goto(page.url + "exercises/gpipe_schedule/")
+    assert page.locator("nav a.solved").all_text_contents() != []
+    assert page.locator("article a.solved").count() == 0

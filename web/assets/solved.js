@@ -2,7 +2,7 @@
 
 export const SOLVED = "jaxpar solved ";
 
-for (const link of document.querySelectorAll("a[href*='/exercises/'], a[href^='exercises/']")) {
-  const id = new URL(link.href).pathname.split("/").at(-2);
-  if (localStorage.getItem(SOLVED + id) !== null) link.classList.add("solved");
+for (const link of document.links) {
+  const id = link.hash ? null : link.pathname.match(/\/exercises\/(\w+)\/$/)?.[1];
+  if (id && localStorage.getItem(SOLVED + id) !== null) link.classList.add("solved");
 }

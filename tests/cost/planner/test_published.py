@@ -109,7 +109,7 @@ def test_the_host_is_what_small_models_wait_for() -> None:
     """Compiled, they would be predicted to take a tenth to a third of what they take."""
     small = [run for run in of("megatron-test-small-h100") if run.layout.remat == "none"]
     compiled = [replace(run, cluster=replace(run.cluster, eager=False)) for run in small]
-    assert all(run.error() < -2 / 3 for run in compiled)
+    assert all(run.error() < -0.7 for run in compiled)
 
 
 def test_errors_of_all_runs() -> None:
